@@ -42,7 +42,7 @@ std::string name_of_file(const fs::path& path) {
 Job read_json_model(std::string_view text, const std::string& name, const std::string& where, const std::string& assume) {
     const Json json = parse_config(text, where);
     if (!json.is_object()) throw ConfigError(fmt::format("{}: holds no JSON object; give a model's config.json", where));
-    // A plan holds its model; what else it says is read by whoever asked for a plan.
+    // Reads only the model of a plan; callers that want the plan read its other fields.
     if (json.contains("mgplan_plan") || (json.contains("model") && json.at("model").is_object() && !looks_like_hugging_face(json))) {
         if (!json.contains("model")) throw ConfigError(fmt::format("{}: field 'model' is missing in the plan", where));
         Job job;
@@ -62,7 +62,7 @@ Job read_json_model(std::string_view text, const std::string& name, const std::s
                     where));
 }
 
-/// Whether the text is to be read as JSON: by its first character, or by the name that its file has.
+/// True if the text is to be read as JSON: by its first character, or by the name of its file.
 bool is_json_text(const std::string& path, const std::string& text, std::size_t first) {
     return text[first] == '{' || text[first] == '[' || text.starts_with("\xEF\xBB\xBF{") || lower_case(path).ends_with(".json");
 }
@@ -106,7 +106,7 @@ std::vector<std::string> runs_of(std::string_view name) {
     return runs;
 }
 
-/// The preset of most runs among those whose runs all stand in a repository's name, one behind the other; empty for none.
+/// Returns the preset of most runs among those whose runs all follow each other in a repository's name; empty for none.
 std::string preset_in_name(std::string_view repository) {
     const std::vector<std::string> runs = runs_of(repository.substr(repository.find('/') + 1));
     std::string found;

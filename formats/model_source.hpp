@@ -12,10 +12,10 @@
 
 namespace mgplan::formats {
 
-/// What a reader is told beside the model.
+/// Options for reading a model.
 struct ModelReading {
     std::optional<std::int64_t> vocab;  ///< tokens, in place of the vocabulary that the model has, or lacks
-    std::string assume{};               ///< what an unknown model_type is read as (read_hugging_face); "": it is refused
+    std::string assume{};               ///< type to read an unknown model_type as (read_hugging_face); "": it is refused
 };
 
 /// cfg is a preset name, a Hugging Face config.json or its folder, a Megatron-LM argument file (flags, a shell script's
@@ -28,7 +28,7 @@ struct ModelReading {
 /// and sourced scripts are looked for in the working folder.
 [[nodiscard]] Job read_model_text(const std::string& text, const std::string& name, const ModelReading& how = {});
 
-/// A Megatron-LM argument file, with the tokenizers and sourced scripts that lie beside it where no folder is named. Throws ConfigError as
+/// A Megatron-LM argument file, with the tokenizers and sourced scripts in its folder where no folder is named. Throws ConfigError as
 /// read_megatron_text() does.
 [[nodiscard]] Job load_megatron_arguments(const std::string& path, MegatronSurroundings surroundings = {});
 

@@ -221,8 +221,8 @@ void arrange_biogpt(ConfigParts& parts) {
 void arrange_baichuan(ConfigParts& parts) {
     ModelSpec& model = parts.model;
     model.kv_heads = model.heads;  // one matrix for queries, keys and values
-    // The 7B models turn, the 13B models have slopes, and no field says which: serving engines tell them by the width as well
-    // (vLLM, models/baichuan.py).
+    // The 7B models turn, the 13B models have slopes, and no field says which: serving engines use the width as well (vLLM,
+    // models/baichuan.py).
     constexpr std::int64_t kWidthThatTurns = 4096;
     if (model.hidden != kWidthThatTurns) leave_out_slopes(model);
     // Baichuan 2, known by its vocabulary (the same file).
@@ -337,7 +337,7 @@ void arrange_apertus(ConfigParts& parts) {
     ModelSpec& model = parts.model;
     model.mlp_bias = false;  // its class has none
     if (!parts.config.stated({"rope_parameters", "rope_scaling"}).empty()) return;
-    // What the class has without a field (configuration_apertus.py).
+    // Fixed by the class, without a field (configuration_apertus.py).
     model.rotary_scaling = "llama3";
     model.rotary_scaling_values.factor = 8;
     model.rotary_scaling_values.original_positions = 8192;

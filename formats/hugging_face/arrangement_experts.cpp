@@ -1,4 +1,4 @@
-// Mixtures whose fields are unlike those of others.
+// MoE models whose fields are unlike those of others.
 
 #include <algorithm>
 #include <cmath>
@@ -57,7 +57,7 @@ void arrange_hunyuan(ConfigParts& parts) {
 void arrange_hunyuan_moe(ConfigParts& parts) {
     ModelSpec& model = parts.model;
     arrange_hunyuan(parts);
-    // modeling_hunyuan_v1_moe.py: a mixture in every layer, one shared expert, and one width for all.
+    // modeling_hunyuan_v1_moe.py: experts in every layer, one shared expert, and one width for all.
     MoeSpec moe;
     moe.experts = same_in_all_layers(parts, "num_experts", 1, ModelLimits::experts);
     moe.top_k = same_in_all_layers(parts, "moe_topk", 1, ModelLimits::experts);

@@ -34,7 +34,7 @@ void place_head_norm(const LayerWeights& at, PublishedParameter& entry, const st
 /// Here each kv head's queries (and the output's gates), its key and its value follow each other.
 void place_qkv(const LayerWeights& at, PublishedParameter& entry, const std::string& module, bool is_bias) {
     const std::int64_t width = at.fields.head_dim, heads = at.fields.heads, kv_heads = at.fields.kv_heads, group = heads / kv_heads;
-    const std::int64_t gated = at.fields.attention_output_gate ? 2 : 1;  // a head's gate behind its query
+    const std::int64_t gated = at.fields.attention_output_gate ? 2 : 1;  // a head's gate follows its query
     const bool joined = at.names.qkv_rows != QkvRows::separate;
     const std::string all(at.names.qkv);
     const WeightPieces::Linear q = joined

@@ -76,7 +76,7 @@ void compose_xglm(Composer& c) {
     add_equal_layers(c, {c.layer_norm(2), c.attention({{"qkv_bias", 1}, {"output_bias", 1}}), c.mlp(c.number({"ffn_dim"}), false, true)});
 }
 
-/// A mask that follows from the values, trained factors of both residual paths, and, with is_moe, experts of one row each beside the MLP.
+/// A mask that follows from the values, trained factors of both residual paths, and, with is_moe, experts of one row each besides the MLP.
 void compose_doge(Composer& c) {
     const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0, groups = c.model().kv_heads;
     Parts parts{c.norm(2),
@@ -99,7 +99,7 @@ void compose_doge(Composer& c) {
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) c.add_layer(mixture ? "attention+mlp and moe" : "attention+mlp", parts);
 }
 
-/// GPT-1: norms behind attention and MLP, none behind the last layer.
+/// GPT-1: norms after attention and MLP, none after the last layer.
 void compose_openai_gpt(Composer& c) {
     final_norm_has_bias(c);
     c.without_final_norm();
@@ -108,7 +108,7 @@ void compose_openai_gpt(Composer& c) {
 }
 
 /// Llama 3.2 Vision: some layers attend to the picture alone, with norms of each head and a trained gate in front of both additions; eight
-/// rows of words beside the vocabulary.
+/// rows of words on top of the vocabulary.
 void compose_mllama(Composer& c) {
     std::vector<std::int64_t> listed = c.config().integers("cross_attention_layers", 0, ModelLimits::layers);
     if (c.config().list("cross_attention_layers") == nullptr) listed = {3, 8, 13, 18, 23, 28, 33, 38};  // of its class
@@ -159,8 +159,8 @@ std::vector<std::int64_t> gate_cuts(Composer& c) {
     return cuts;
 }
 
-/// Whether each layer sees all: layer_types, else every fifth. Keys that the last layers take over come from layers of both kinds that they
-/// are of (configuration_gemma3n.py, kv_sharing_modes).
+/// True for each layer that sees all: layer_types, else every fifth. Keys that the last layers take over come from layers of both kinds
+/// that they are of (configuration_gemma3n.py, kv_sharing_modes).
 std::vector<bool> full_layers_of_gemma3n(Composer& c, std::int64_t shared) {
     std::vector<bool> full;
     for (const std::string& word : c.words_of_layers("layer_types", {"full_attention", "sliding_attention"}))
@@ -185,8 +185,8 @@ bool is_unlike_other_opt(ConfigParts& parts) {
            !config.boolean_or({"do_layer_norm_before"}, true) || config.boolean_or({"_remove_final_layer_norm"}, false);
 }
 
-/// modeling_opt.py: a map from words to layers and one back, norms behind the residual additions (x + f(x) is normed, not f(x)), no norm
-/// behind the last layer.
+/// modeling_opt.py: a map from words to layers and one back, norms after the residual additions (x + f(x) is normed, not f(x)), no norm
+/// after the last layer.
 void compose_opt(Composer& c) {
     final_norm_has_bias(c);
     const std::int64_t words = c.number_or({"word_embed_proj_dim"}, c.hidden());
@@ -241,7 +241,7 @@ void compose_gemma3n(Composer& c) {
 
 namespace {
 
-/// What differs between layers of Gemma 4.
+/// Differences between layers of Gemma 4.
 struct Gemma4Layer {
     bool full = false, takes_over = false;  ///< sees all; keys and values are another layer's
     std::int64_t head_dim = 0, groups = 0, width = 0;
@@ -270,8 +270,8 @@ Gemma4Layer gemma4_layer(Composer& c, std::int64_t layer, const std::vector<std:
     return one;
 }
 
-/// The MLP of a layer and, with experts, these beside it (Gemma4TextDecoderLayer): the MLP as a shared expert, behind the layer's norm; the
-/// router and the experts each behind a norm of their own, and norms behind both.
+/// The MLP of a layer and, with experts, these in parallel (Gemma4TextDecoderLayer): the MLP as a shared expert, after the layer's norm;
+/// the router and the experts each after a norm of their own, and norms after both.
 Parts gemma4_feed_forward(Composer& c, std::int64_t width, std::int64_t experts) {
     const LayerPart mlp = c.activated(c.mlp(width));
     if (experts == 0) return {mlp};
@@ -281,7 +281,7 @@ Parts gemma4_feed_forward(Composer& c, std::int64_t width, std::int64_t experts)
     return {chosen, mlp, c.norm(4), c.values(experts)};
 }
 
-/// What the layers of Gemma 4 have; `input`: width of their inputs, 0 none.
+/// Parts of the layers of Gemma 4; `input`: width of their inputs, 0 none.
 Parts gemma4_parts(Composer& c, const Gemma4Layer& one, bool same, std::int64_t input, std::int64_t experts) {
     PartSizesGiven sizes{{"heads", c.model().heads},
                          {"kv_heads", one.groups},
@@ -301,7 +301,7 @@ Parts gemma4_parts(Composer& c, const Gemma4Layer& one, bool same, std::int64_t 
 
 }  // namespace
 
-/// Inputs of each layer from a table of their own; an MLP beside experts, which of several widths are counted alone.
+/// Inputs of each layer from a table of their own; an MLP in parallel with experts; MLPs of several widths are counted alone.
 void compose_gemma4(Composer& c) {
     const std::int64_t own = c.number_or({"hidden_size_per_layer_input"}, 0);
     std::vector<std::string> types = c.words_of_layers("layer_types", {"full_attention", "sliding_attention"});

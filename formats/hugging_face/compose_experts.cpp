@@ -1,4 +1,4 @@
-// Mixtures whose routers, norms or attention no field of ModelSpec describes.
+// MoE models whose routers, norms or attention no field of ModelSpec describes.
 
 #include <algorithm>
 #include <set>
@@ -20,8 +20,8 @@ std::int64_t shared_experts_of(Composer& c) {
     return c.number_or({"num_shared_experts", "n_shared_experts", "moe_num_shared_experts"}, 0);
 }
 
-/// Layers of `mixer` and norms, with an MLP or with experts and shared ones; `router_values`: values beside each router's map. Layers of
-/// `chosen` have `more` behind their mixer.
+/// Layers of `mixer` and norms, with an MLP or with experts and shared ones; `router_values`: values on top of each router's map. Layers of
+/// `chosen` have `more` after their mixer.
 void add_sparse_layers(Composer& c, const Parts& mixer, const std::string& name, const std::vector<bool>& sparse,
                        std::int64_t router_values, const std::vector<bool>& chosen = {}, const Parts& more = {}) {
     const Aliases kOwnWidth{"moe_intermediate_size"}, kDenseWidth{"intermediate_size"};

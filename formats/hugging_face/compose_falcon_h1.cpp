@@ -1,5 +1,5 @@
-// Falcon-H1 (configuration_falcon_h1.py, modeling_falcon_h1.py): attention and Mamba-2 beside each other behind one norm, and multipliers
-// of what both of them, the MLP, the embeddings and the output layer compute.
+// Falcon-H1 (configuration_falcon_h1.py, modeling_falcon_h1.py): attention and Mamba-2 in parallel after one norm, and multipliers of the
+// outputs of both, of the MLP, the embeddings and the output layer.
 
 #include <algorithm>
 #include <array>
@@ -16,7 +16,7 @@ double multiplier(Composer& c, std::string_view field) {
     return value;
 }
 
-/// A list of as many numbers; all 1 where the file leaves it out (FalconH1Config.__post_init__).
+/// A list of N numbers; all 1 where the file leaves it out (FalconH1Config.__post_init__).
 template <std::size_t N>
 std::array<double, N> multipliers(Composer& c, std::string_view field) {
     std::array<double, N> values;

@@ -205,7 +205,7 @@ void compose_nemotron_h(Composer& c) {
     }
 }
 
-/// Mamba-2 in every layer; in some of them, by layers_block_type, behind an attention and an MLP over states and embeddings joined, whose
+/// Mamba-2 in every layer; in some of them, by layers_block_type, after an attention and an MLP over states and embeddings joined, whose
 /// weights num_mem_blocks of blocks share; each use has an adapter of the MLP's and a map back of its own.
 void compose_zamba2(Composer& c) {
     const std::int64_t hidden = c.hidden(), wide = 2 * hidden;
@@ -297,7 +297,7 @@ void compose_delta_hybrid(Composer& c) {
     }
 }
 
-/// Delta nets with projections of their own, norms in front of them; attention with norms behind it and over all heads of q and k.
+/// Delta nets with projections of their own, norms in front of them; attention with norms after it and over all heads of q and k.
 void compose_olmo_hybrid(Composer& c) {
     const auto* const rope = c.config().object("rope_parameters");
     const bool turns = rope != nullptr && rope->contains("rope_theta") && !rope->at("rope_theta").is_null();

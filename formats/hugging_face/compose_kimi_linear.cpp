@@ -11,7 +11,7 @@
 namespace mgplan::formats {
 namespace {
 
-/// What the part of latent attention has no word for: the norms of the latents have the default of their class (KimiLinearRMSNorm).
+/// Values that no size of the part holds: the norms of the latents have the default of their class (KimiLinearRMSNorm).
 MlaSpec latent_spec(const LayerPart& part) {
     constexpr double kLatentEpsilon = 1e-6;
     return {.q_lora_rank = part_size(part, "q_lora_rank"),

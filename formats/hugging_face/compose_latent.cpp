@@ -1,5 +1,5 @@
-// Mixtures behind latent or compressed attention that no field of ModelSpec describes: LongCat-Flash, DeepSeek-V4, MiniMax M3, the
-// language model of Unlimited-OCR, A.X K1, HY V4, Cohere 2 with experts.
+// MoE models with latent or compressed attention that no field of ModelSpec describes: LongCat-Flash, DeepSeek-V4, MiniMax M3, the language
+// model of Unlimited-OCR, A.X K1, HY V4, Cohere 2 with experts.
 
 #include <algorithm>
 
@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// A list of words that may go on behind the last layer, as a file does that counts layers of multi-token prediction too.
+/// A list of words that may go on after the last layer, as in a file that counts layers of multi-token prediction too.
 std::vector<std::string> words_from_the_front(Composer& c, std::string_view field) {
     std::vector<std::string> words = c.config().texts(field);
     if (words.empty()) return words;
@@ -113,8 +113,8 @@ LayerPart longcat_experts(Composer& c) {
 
 }  // namespace
 
-/// Two attentions and two MLPs one behind the other in each layer, and experts beside the last three of them, some of which give back
-/// their input. transformers' class (LongcatFlashExperts) holds first matrices for these too, which no token passes.
+/// Two attentions and two MLPs alternate in each layer, and experts run in parallel with the last three of them; some experts return their
+/// input. transformers' class (LongcatFlashExperts) holds first matrices for these too, which no token passes.
 void compose_longcat_flash(Composer& c) {
     // Scales of the latents have no weights, and the class has them whatever these say.
     for (const auto* field : {"mla_scale_q_lora", "mla_scale_kv_lora"}) (void)c.flag({field}, true);
@@ -145,7 +145,7 @@ void compose_deepseek_v4(Composer& c) {
     const std::int64_t by_table = c.number_or({"num_hash_layers"}, 3);
     if (!c.config().problems().empty()) return;
     c.describe_mixture(mixture, width, false);
-    c.model().moe->expert_bias = true;  // of mixtures that no table chooses for (e_score_correction_bias)
+    c.model().moe->expert_bias = true;  // in layers without a table that chooses experts (e_score_correction_bias)
     if (c.config().text_or({"scoring_func"}, "sqrtsoftplus") == "sqrtsoftplus")
         c.leave_out("scores of experts as roots of softplus (scoring_func)");
     if (const double limit = c.config().real_or({"swiglu_limit"}, 10, 0, ModelLimits::multiplier); limit > 0)
@@ -163,7 +163,7 @@ void compose_deepseek_v4(Composer& c) {
     c.add_beside(hyper_connection(streams, streams, 1, 1));
 }
 
-/// Attention with norms of each head, in some layers over blocks of keys that an indexer chooses; a mixture with one shared expert.
+/// Attention with norms of each head, in some layers over blocks of keys that an indexer chooses; experts with one shared expert.
 void compose_minimax_m3(Composer& c) {
     std::int64_t heads = c.number({"index_n_heads"}), width = c.number({"index_head_dim"});
     std::vector<std::string> types = c.words_of_layers("layer_types", {"minimax_m3_sparse", "full_attention"});
@@ -199,7 +199,7 @@ void compose_minimax_m3(Composer& c) {
     }
 }
 
-/// DeepSeek-V2's mixtures behind attention that sees a window and, beside it, all of the image and the prompt.
+/// DeepSeek-V2's experts with attention that sees a window and also all of the image and the prompt.
 void compose_unlimited_ocr(Composer& c) {
     ModelSpec& model = c.model();
     model.head_dim = std::max<std::int64_t>(1, model.hidden / model.heads);  // whatever a file states
@@ -221,7 +221,7 @@ void compose_unlimited_ocr(Composer& c) {
     }
 }
 
-/// DeepSeek-V3, but for a norm of what each mixture gives.
+/// DeepSeek-V3, but for a norm of the output of each MoE layer's experts.
 void compose_axk1(Composer& c) {
     const LayerPart attention = c.latent_attention(), dense = c.mlp(c.number({"intermediate_size"}));
     const std::int64_t width = c.number({"moe_intermediate_size"});
@@ -237,7 +237,7 @@ void compose_axk1(Composer& c) {
 }
 
 /// Several residual streams, latent attention with a gate of its output and a trained logit for each head, whose keys an indexer chooses in
-/// layers of their own (indexer_types; else in the first and every fourth behind it).
+/// layers of their own (indexer_types; else in the first, the second and every fourth after it).
 void compose_hy_v4(Composer& c) {
     const std::int64_t streams = c.number({"hc_mult"}), width = c.number({"moe_intermediate_size"});
     const LayerPart attention = c.latent_attention();
@@ -259,7 +259,7 @@ void compose_hy_v4(Composer& c) {
     c.add_beside(hyper_connection(streams, streams, 1, 1));
 }
 
-/// Cohere 2 with experts: both halves behind one norm without a bias.
+/// Cohere 2 with experts: both halves after one norm without a bias.
 void compose_cohere2_moe(Composer& c) {
     const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0, width = c.number({"intermediate_size"});
     const std::int64_t shared = c.number_or({"num_shared_experts"}, 0), dense = c.number_or({"prefix_dense_intermediate_size"}, width);

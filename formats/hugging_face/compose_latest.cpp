@@ -83,7 +83,7 @@ std::set<std::int64_t> ngram_layers(Composer& c, const std::vector<bool>& delta)
     return layers;
 }
 
-/// What chooses the keys of Qwen4-Exp's attention, which the class cannot be built without.
+/// The indexer of Qwen4-Exp's attention, without which the class cannot be built.
 Parts qwen4_indexer(Composer& c) {
     for (const std::string_view field :
          {"indexer_n_heads", "indexer_kv_heads", "indexer_head_dim", "indexer_budget", "indexer_compress_ratio"}) {
@@ -152,7 +152,7 @@ void compose_qwen4_exp(Composer& c) {
 
 namespace {
 
-/// Muse's attention has a gate of its output beside queries, keys and values, without a bias where they have one.
+/// Muse's attention has a gate of its output next to queries, keys and values, without a bias where they have one.
 Parts muse_attention(Composer& c) {
     const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0;
     (void)c.words_of_layers("layer_types", {"full_attention", "sliding_attention"});
@@ -198,7 +198,7 @@ bool has_biased_experts_or_none_chosen(ConfigParts& parts) {
 }
 
 /// DeepSeek-OCR 2 with biases of its MLPs and shared experts, which the routed ones have not; and as its class has it, whose
-/// num_experts_per_tok is None, so that no token passes its mixtures.
+/// num_experts_per_tok is None, so that no token passes its experts.
 void compose_deepseek_ocr2(Composer& c) {
     const bool chosen = c.config().has({kExpertsPerToken}), mlp_bias = c.flag({"mlp_bias"}, false);
     if (!chosen)
@@ -224,7 +224,7 @@ void compose_zamba(Composer& c) {
         c.config().problem("n_mamba_heads = {} do not divide mamba_expand * hidden_size = {}; give a divisor", heads, inner);
     const std::int64_t rank = step_rank(c, "mamba_dt_rank");
     const bool conv_bias = c.flag({"mamba_conv_bias"}, true), biased = c.flag({"mamba_proj_bias"}, false);
-    // Maps of the state and of steps stand in equal parts for each head.
+    // Maps of the state and of steps are divided in equal parts over the heads.
     const Parts mamba{c.norm(),
                       c.linear(hidden, 2 * inner, biased),
                       c.values(inner * (taps + (conv_bias ? 1 : 0))),
@@ -282,9 +282,9 @@ void compose_modernbert_decoder(Composer& c) {
         c.add_layer(i == 0 ? "attention+mlp, one norm" : "attention+mlp", joined({{norms_over(hidden, norm_bias, i == 0 ? 1 : 2)}, layer}));
     c.model().normalization = Normalization::layer_norm;
     c.without_final_norm();
-    c.add_beside(norms_over(hidden, norm_bias, 2));  // of the embeddings, behind the last layer
+    c.add_beside(norms_over(hidden, norm_bias, 2));  // of the embeddings, after the last layer
     const auto labels = c.model().labels;
-    if (labels != 0) {  // else nothing stands behind the last norm
+    if (labels != 0) {  // else nothing follows the last norm
         c.add_beside(c.linear(hidden, hidden, classifier_bias));
         c.add_beside(norms_over(hidden, norm_bias));
     }
@@ -292,7 +292,7 @@ void compose_modernbert_decoder(Composer& c) {
     if (labels && *labels > 0 && classifier_bias) c.add_beside(c.values(*labels));
 }
 
-/// Chameleon: norms of each head of queries and keys, with biases; with swin_norm the norms of the stream stand behind the halves.
+/// Chameleon: norms of each head of queries and keys, with biases; with swin_norm the norms of the stream follow the halves.
 void compose_chameleon(Composer& c) {
     const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0, heads = c.model().heads;
     const bool behind = c.flag({"swin_norm"}, false);

@@ -1,5 +1,5 @@
 #pragma once
-// What rules of newer mixtures share (compose_newer.cpp, compose_newer_latent.cpp).
+// Functions that the rules of newer MoE models share (compose_newer.cpp, compose_newer_latent.cpp).
 
 #include <cstdint>
 #include <string>
@@ -18,14 +18,14 @@ inline constexpr std::string_view kExpertsOfToken = "num_experts_per_tok";
 /// attention_bias = true is a problem.
 void refuse_attention_bias(Composer& c);
 
-/// Which layers are mixtures: mlp_layer_types, else from first_k_dense_replace on, of which moe_layer_freq takes every n-th, or lists them.
+/// True for each MoE layer: mlp_layer_types, else from first_k_dense_replace on, of which moe_layer_freq takes every n-th, or lists them.
 [[nodiscard]] std::vector<bool> mixtures_of(Composer& c, std::int64_t first_fallback);
 
-/// Routed experts and shared ones as one MLP. Without `chosen`, a token passes as many as the config says.
+/// Routed experts and shared ones as one MLP. Without `chosen`, the config states the experts of a token.
 [[nodiscard]] Parts mixture_of(Composer& c, std::int64_t experts, std::int64_t shared_width, std::int64_t chosen);
 [[nodiscard]] Parts mixture_of(Composer& c, std::int64_t experts, std::int64_t shared_width);
 
-/// All layers: one mixer, and a mixture with parts beside it or an MLP.
+/// All layers: one mixer, and experts with further parts or an MLP.
 void add_layers(Composer& c, const std::vector<bool>& mixtures, const std::string& name, const Parts& mixer, const Parts& mixture,
                 const Parts& beside_mixture = {});
 

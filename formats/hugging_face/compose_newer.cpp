@@ -17,7 +17,7 @@ using Json = nlohmann::ordered_json;
 
 }  // namespace
 
-/// Experts of queries and outputs beside shared keys and values, and a bias of what either mixture gives.
+/// Experts of queries and outputs with shared keys and values, and a bias of the output of both sets of experts.
 void compose_jetmoe(Composer& c) {
     const std::int64_t hidden = c.hidden(), width = c.model().kv_heads * c.model().head_dim;
     const std::int64_t experts = c.number({"num_local_experts"}), top_k = c.number({"num_experts_per_tok"});
@@ -66,7 +66,7 @@ void compose_inkling(Composer& c) {
     c.add_beside(c.norm());
 }
 
-/// ERNIE 4.5 VL: beside the experts of words those of pictures, which no word passes.
+/// ERNIE 4.5 VL: experts of words, and experts of pictures, which no word passes.
 void compose_ernie_vl(Composer& c) {
     if (c.flag({"use_bias"}, false))
         c.config().problem("use_bias = true is not described by any layer of model_type '{}' here; give false", c.model().type);
@@ -136,8 +136,8 @@ void compose_step35(Composer& c) {
     }
 }
 
-/// Queries and keys behind two convolutions, values of which half are those of the place before, scales and biases of the residual path,
-/// and a router that is an MLP and sees that of the layer before.
+/// Queries and keys pass two convolutions, half of the values are those of the place before, scales and biases of the residual path, and a
+/// router that is an MLP and sees that of the layer before.
 void compose_zaya(Composer& c) {
     refuse_attention_bias(c);
     (void)c.config().texts("layer_types");

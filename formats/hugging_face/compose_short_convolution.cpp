@@ -9,8 +9,8 @@
 namespace mgplan::formats {
 namespace {
 
-/// Width of the MLPs of lfm2 (Lfm2MLP): block_ff_dim stands before intermediate_size (Lfm2Config), and unless the file says otherwise two
-/// thirds of it count, times a factor, rounded up.
+/// Width of the MLPs of lfm2 (Lfm2MLP): block_ff_dim takes precedence over intermediate_size (Lfm2Config), and unless the file says
+/// otherwise two thirds of it count, times a factor, rounded up.
 std::int64_t adjusted_width(Composer& c) {
     const std::int64_t stated = c.number({"block_ff_dim", "intermediate_size"});
     if (!c.flag({"block_auto_adjust_ff_dim"}, true)) return stated;
@@ -45,7 +45,7 @@ std::vector<bool> attending_layers(Composer& c) {
 }  // namespace
 
 /// Norms of each head of queries and keys in front of rotary positions; SiLU, which no field states. num_dense_layers layers of lfm2_moe
-/// have an MLP of intermediate_size as it is, those behind them experts chosen by sigmoids, with a bias unless use_expert_bias says no.
+/// have an MLP of intermediate_size as it is, later ones experts chosen by sigmoids, with a bias unless use_expert_bias says no.
 void compose_lfm2(Composer& c) {
     const LayerPart conv =
         Composer::part("short_convolution", {{"conv", c.number({"conv_L_cache"})}, {"bias", c.flag({"conv_bias"}, false) ? 1 : 0}});
@@ -69,7 +69,7 @@ void compose_lfm2(Composer& c) {
     }
 }
 
-/// LFM 3 (modeling_lfm3.py): norms behind both halves as well, and a gate of each head's output, where their fields say so; layer_types, or
+/// LFM 3 (modeling_lfm3.py): norms after both halves as well, and a gate of each head's output, where their fields say so; layer_types, or
 /// of each four layers one that sees all and, but for the first, one with a window.
 void compose_lfm3(Composer& c) {
     const bool biased = c.flag({"attention_bias"}, false), gated = c.flag({"use_attention_gate"}, true);
@@ -93,7 +93,7 @@ void compose_lfm3(Composer& c) {
     }
 }
 
-/// tie_embedding stands before tie_word_embeddings (__post_init__ of both classes).
+/// tie_embedding takes precedence over tie_word_embeddings (__post_init__ of both classes).
 void arrange_lfm2(ConfigParts& parts) {
     parts.model.tied_embeddings = parts.config.boolean_or({"tie_embedding"}, parts.model.tied_embeddings);
 }

@@ -228,7 +228,7 @@ void read_composed(ConfigParts& parts) {
     ConfigReader& config = parts.config;
     ModelSpec& model = parts.model;
     if (!config.problems().empty()) return;
-    // What no count depends on: the sizes that all models have, for messages and tables.
+    // No count depends on these sizes, which all models have for messages and tables.
     (void)config.text_or({"hidden_act", "activation_function", "hidden_activation", "activation"}, "");
     model.ffn = std::max<std::int64_t>(1, model.ffn);
     Composer composer(parts);

@@ -33,13 +33,13 @@ public:
     std::vector<std::string> words_of_layers(std::string_view field);
     /// The same; a word that is none of `known` is a problem.
     std::vector<std::string> words_of_layers(std::string_view field, Aliases known);
-    /// Whether all words are among `known`; else a problem that names the first other one.
+    /// True if all words are among `known`; else a problem that names the first other one.
     bool knows_words(std::string_view field, const std::vector<std::string>& words, Aliases known);
     /// per_layer_config: fields by the layer's number, an object each; nullptr where the file has none for this layer.
     const nlohmann::ordered_json* config_of_layer(std::int64_t layer);
     /// layer_types, each of which is a mixer with a state or full attention; another word is a problem.
     std::vector<std::string> mixers_of_layers();
-    /// Whether each layer's feed-forward is a mixture: mlp_layer_types, else from `first_sparse` on, every decoder_sparse_step-th, but
+    /// True for each layer whose feed-forward has experts: mlp_layer_types, else from `first_sparse` on, every decoder_sparse_step-th, but
     /// mlp_only_layers.
     std::vector<bool> sparse_layers(std::int64_t first_sparse);
 
@@ -60,16 +60,16 @@ public:
     [[nodiscard]] LayerPart values(std::int64_t count) const { return part("values", {{"count", count}}); }
     [[nodiscard]] LayerPart linear(std::int64_t in, std::int64_t out, bool bias = false, std::int64_t copies = 1) const;
 
-    /// The activation of MLPs and experts; without it the model's default stands.
+    /// The activation of MLPs and experts; without it the model's default remains.
     void set_activation(Aliases fields, Activation fallback) { model().activation = read_activation(config(), fallback, fields); }
-    /// What a mixture has beside its part: router and balancing by the fields of the type, shared experts.
+    /// Sets MoeSpec from the part and from fields of the type: router and balancing, shared experts.
     void describe_mixture(const LayerPart& experts, std::int64_t shared_width, bool shared_gate);
     /// Names the limits of Mamba-2's steps (time_step_limit) as left out where they limit anything.
     void leave_out_step_limits();
 
     void add_layer(const std::string& kind, Parts parts);  ///< the next one
     void add_beside(LayerPart part) { parts_.model.beside_layers.push_back(std::move(part)); }
-    /// The norm behind the last layer, which is a part beside them here: with a bias for LayerNorm.
+    /// The norm after the last layer, which is a part outside them here: with a bias for LayerNorm.
     void add_final_norm();
     void without_final_norm() { has_final_norm_ = false; }  ///< it has no weight
     /// A sentence for the list of what was assumed.
@@ -79,7 +79,7 @@ public:
 private:
     ConfigParts& parts_;
     bool has_final_norm_ = true;
-    std::optional<std::map<std::int64_t, const nlohmann::ordered_json*>> by_layer_;  ///< once asked for
+    std::optional<std::map<std::int64_t, const nlohmann::ordered_json*>> by_layer_;  ///< set by the first call of config_of_layer()
 };
 
 /// A word of layer_types for a mixer with a state along the sequence.
@@ -94,8 +94,8 @@ private:
 /// Reads a config whose type has a rule that composes its layers (ModelType::compose).
 void read_composed(ConfigParts& parts);
 
-// Rules, by what is unlike a llama. Source of each: modeling_*.py and configuration_*.py of the type in transformers 5.23.0, or what
-// stands beside it.
+// Rules, by difference from a llama. Source of each: modeling_*.py and configuration_*.py of the type in transformers 5.23.0, or the code
+// that is published with its weights.
 void compose_gpt_neo(Composer& composer);
 void compose_nanochat(Composer& composer);
 void compose_persimmon(Composer& composer);
@@ -109,15 +109,15 @@ void compose_openai_gpt(Composer& composer);
 void compose_mllama(Composer& composer);
 void compose_voxtral_realtime(Composer& composer);
 void compose_opt(Composer& composer);
-/// Whether words are of another width than layers, norms stand behind the additions, or none behind the last layer (OPT-350m).
+/// True if words are of another width than layers, norms come after the additions, or none after the last layer (OPT-350m).
 bool is_unlike_other_opt(ConfigParts& parts);
 
 void compose_sparse_decoder(Composer& composer);
 void compose_phimoe(Composer& composer);
 void compose_indexed_latent(Composer& composer);
-/// Which layers have an indexer of their own; the others take over the choice of the last one before them.
+/// True for each layer with an indexer of its own; the others take over the choice of the last one before them.
 std::vector<bool> layers_with_indexers(ConfigReader& config, std::int64_t layers);
-/// Whether layers share indexers or have biases, which the fields of MlaSpec do not say.
+/// True if layers share indexers or have biases, which no field of MlaSpec states.
 bool shares_indexers(ConfigParts& parts);
 void compose_mimo_flash(Composer& composer);
 
@@ -142,16 +142,16 @@ void compose_glm5_next(Composer& composer);
 void compose_inkling2(Composer& composer);
 void compose_hrm_text(Composer& composer);
 void compose_biased_latent(Composer& composer);
-/// Whether the projections to the latents have biases, which the fields of MlaSpec do not say, or a file says that no experts are chosen.
+/// True if the projections to the latents have biases, which no field of MlaSpec states, or a file states that no experts are chosen.
 bool has_latent_biases(ConfigParts& parts);
 
 void compose_qwen4_exp(Composer& composer);
 void compose_muse_spark(Composer& composer);
 void compose_muse_glimmer(Composer& composer);
-/// Whether queries, keys and values have biases, and the gate beside them none.
+/// True if queries, keys and values have biases, and their gate has none.
 bool has_attention_bias(ConfigParts& parts);
 void compose_deepseek_ocr2(Composer& composer);
-/// Whether MLPs have biases, which routed experts have not, or no number of experts is chosen.
+/// True if MLPs have biases, which routed experts have not, or no number of experts is chosen.
 bool has_biased_experts_or_none_chosen(ConfigParts& parts);
 void compose_zamba(Composer& composer);
 void compose_modernbert_decoder(Composer& composer);

@@ -80,7 +80,7 @@ bool ConfigReader::has(Aliases aliases) const {
 
 ConfigReader::Found ConfigReader::find(Aliases aliases) {
     if (const auto name = stated(aliases); !name.empty()) {
-        asked_.emplace(name);  // of two names that a file states one is read, and the other stands among the unused
+        asked_.emplace(name);  // of two names that a file states one is read, and the other is listed as unused
         return {&file_, name};
     }
     for (const auto alias : aliases) asked_.emplace(alias);

@@ -19,8 +19,8 @@ using Aliases = std::initializer_list<std::string_view>;
 /// Kinds of JSON values, for fields that may be one of several.
 enum class JsonKind : std::uint8_t { object, list, text, number, boolean };
 
-/// Whether class defaults stand in for the sizes that make a model what it is (layers, widths, heads, vocabulary). They do in
-/// the nested part of a multimodal file, which states what differs from them alone; a file of its own must state them.
+/// allowed: class defaults replace missing sizes that make a model what it is (layers, widths, heads, vocabulary). They do in the nested
+/// part of a multimodal file, which states only its differences; a file of its own must state them.
 enum class SparseSizes : std::uint8_t { refused, allowed };
 
 /// JsonReader over fields with aliases, which looks into a file first and then into the defaults of its class. A field that the
@@ -36,7 +36,7 @@ public:
     /// Stated by the file, or left to a class default.
     [[nodiscard]] bool has(Aliases aliases) const;
 
-    /// Whether the file states the field as null.
+    /// True if the file states the field as null.
     [[nodiscard]] bool states_null(std::string_view field) const;
 
     /// A size without which there is no model: its absence is a problem unless sparse sizes are allowed.
@@ -49,7 +49,7 @@ public:
     std::string text_or(Aliases aliases, std::string fallback);
     std::vector<std::int64_t> integers(std::string_view field, std::int64_t low, std::int64_t high);
     std::vector<std::string> texts(std::string_view field);
-    /// What the file states where it is of one of these kinds, else nullptr; counts as read. Another kind is a problem.
+    /// The file's value if it is of one of these kinds, else nullptr; counts as read. Another kind is a problem.
     const nlohmann::ordered_json* member(std::string_view field, std::initializer_list<JsonKind> kinds);
     const nlohmann::ordered_json* object(std::string_view field) { return member(field, {JsonKind::object}); }
     const nlohmann::ordered_json* list(std::string_view field) { return member(field, {JsonKind::list}); }
@@ -73,8 +73,7 @@ private:
         std::string_view name;
     };
     Found find(Aliases aliases);
-    /// What `read` gives, and `otherwise` where it finds a problem. A field that was found wrong is a problem once, however often it is
-    /// asked for.
+    /// Returns the result of `read`, and `otherwise` if it finds a problem. A wrong field is a problem once, however often it is read.
     template <class Value, class Read>
     Value value_of(const Found& found, Value otherwise, const Read& read);
     std::int64_t missing(Aliases aliases, std::int64_t low, std::int64_t high);  ///< adds the problem, gives `low`

@@ -66,7 +66,7 @@ std::string short_dump(const Json& value) {
     return text.size() > 40 ? text.substr(0, 40) + "..." : text;
 }
 
-/// Refuses fields that stand twice in one object with different values; the parser itself keeps the last.
+/// Refuses fields that appear twice in one object with different values; the parser itself keeps the last.
 void refuse_double_fields(std::string_view text, const std::string& where) {
     struct Object {
         std::map<std::string, Json> values;

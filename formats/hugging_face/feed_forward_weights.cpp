@@ -1,4 +1,4 @@
-// Feed-forwards in checkpoints: gates and values, experts one by one and stacked, what stands behind them.
+// Feed-forwards in checkpoints: gates and values, experts one by one and stacked, and the parts that follow them.
 
 #include <fmt/format.h>
 

@@ -123,15 +123,15 @@ void read_sizes(ConfigParts& parts) {
     model.init_deviation = config.real_or({"initializer_range"}, model.init_deviation, 0, ModelLimits::init_deviation);
 }
 
-/// What stands in place of the output layer, by the class of "architectures" (modeling_layers.py, GenericFor…, and the classes of older
-/// types): a linear layer with a row for each label.
+/// Module in place of the output layer, by the class of "architectures" (modeling_layers.py, GenericFor…, and the classes of older types):
+/// a linear layer with a row for each label.
 enum class Head : std::uint8_t {
     output_layer,
     texts,   ///< …ForSequenceClassification: no bias
     tokens,  ///< …ForTokenClassification: with a bias, unless token_classification_bias says no
     spans,   ///< …ForQuestionAnswering: where an answer begins and where it ends, with a bias
     reward,  ///< …RewardModel: one value. No class of transformers; Qwen's own is an MLP
-    none,    ///< …Model: nothing behind the last norm
+    none,    ///< …Model: nothing after the last norm
 };
 
 Head head_of(std::string_view class_name) {
@@ -193,7 +193,7 @@ void read_head(ConfigParts& parts, const std::vector<std::string>& classes) {
     }
 }
 
-/// Whether the head that stands in place of the output layer has a bias.
+/// True if the head in place of the output layer has a bias.
 bool head_has_bias(ConfigParts& parts, const std::vector<std::string>& classes) {
     const auto is = [&](Head head) {
         return std::any_of(classes.begin(), classes.end(), [&](const std::string& name) { return head_of(name) == head; });
@@ -203,7 +203,7 @@ bool head_has_bias(ConfigParts& parts, const std::vector<std::string>& classes) 
     return (is(Head::tokens) && tokens) || is(Head::spans) || (is(Head::reward) && qwen);
 }
 
-/// What belongs to the output layer alone.
+/// Resets the fields that belong to the output layer alone.
 void drop_output_layer(ConfigParts& parts, const std::vector<std::string>& classes) {
     ModelSpec& model = parts.model;
     if (!model.labels) return;
@@ -220,7 +220,7 @@ struct Reading {
     bool assumed = false;
 };
 
-/// What of an unknown type's fields no row here reads, for its refusal.
+/// Fields of an unknown type that nothing here reads, for its refusal.
 std::string unexplained_fields(const Json& json) {
     Problems ignored;
     std::vector<std::string> assumptions, fields;
@@ -288,7 +288,7 @@ Reading find_reading(const Json& json, const std::string& where, const std::stri
         where, stated, nearest_known(stated, known), fields.empty() ? "" : fmt::format(" and no layer here explains {}", fields)));
 }
 
-/// The language model of a multimodal file, and where it stands; nothing where the file is a language model.
+/// The language model of a multimodal file, and its place there; nothing where the file is a language model.
 const Json* text_part(const Json& json, std::string& place, const std::string& where) {
     if (!json.is_object()) return nullptr;
     for (const auto* nested : {"text_config", "llm_config", "language_config", "thinker_config"}) {
@@ -314,8 +314,8 @@ void refuse_two_language_models(const Json& json, const std::string& place, cons
                     where, printable(name)));
 }
 
-/// Whether the larger model shares embeddings and output layer, where its own field or class decides: transformers ties by the
-/// outer field, which some classes take over from the text part.
+/// True if the larger model shares embeddings and output layer, where its own field or class decides: transformers ties by the outer field,
+/// which some classes take over from the text part.
 std::optional<bool> outer_tie(const Json& json, const Json& text, const std::string& outer_type) {
     const auto flag = [](const Json& object) -> std::optional<bool> {
         const auto found = object.find("tie_word_embeddings");
@@ -355,7 +355,7 @@ void read_layers(ConfigParts& parts) {
     if (config.problems().empty()) read_mixture(parts);
 }
 
-/// What models with compositions have in common with all others: heads where there are any, the norms' epsilon.
+/// Reads sizes that models with compositions have in common with all others: heads where there are any, the norms' epsilon.
 void read_sizes_of_composed(ConfigParts& parts) {
     ConfigReader& config = parts.config;
     ModelSpec& model = parts.model;
@@ -440,7 +440,7 @@ Job read_text_part(const Json& json, const Json& part, const std::string& place,
                                           shown_json(*tie)));
     }
     Json text = part;
-    // Some keep what is the language model's alone beside it.
+    // Some files keep fields of the language model outside it.
     for (const auto* field : {"vocab_size", "max_position_embeddings"}) {
         if (!text.contains(field) && json.contains(field)) text[field] = json.at(field);
     }

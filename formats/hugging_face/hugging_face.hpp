@@ -10,15 +10,15 @@
 
 namespace mgplan::formats {
 
-/// Whether the object holds a field by which configs name a model, its layers or its width.
+/// True if the object holds a field by which configs name a model, its layers or its width.
 [[nodiscard]] bool looks_like_hugging_face(const nlohmann::ordered_json& json);
 
-/// Reads a config. What a file leaves out is what its class says (formats/hugging_face/model_types.hpp); fields it does not know stand in
-/// Job::unused_fields. Of nested configs (multimodal models) the text part is read. A type that is not known is refused with the
-/// nearest known ones and the fields that nothing here explains, unless `assume` ("llama") says what to read it as: then
-/// ModelSpec::assumed_architecture, an assumption and a note say so. "_sequence" and "_global_batch" become the model's
-/// defaults, "_source" its source. Throws ConfigError with all problems: unknown types, missing or absurd sizes, encoder
-/// models, heads other than the output layer, networks that no layer here describes, contradictions.
+/// Reads a config. Fields that a file leaves out have the defaults of its class (formats/hugging_face/model_types.hpp); fields that mgplan
+/// does not read are listed in Job::unused_fields. Of nested configs (multimodal models) the text part is read. An unknown type is refused
+/// with the nearest known ones and the fields that nothing here explains, unless `assume` ("llama") names the type to read it as: then
+/// ModelSpec::assumed_architecture, an assumption and a note say so. "_sequence" and "_global_batch" become the model's defaults, "_source"
+/// its source. Throws ConfigError with all problems: unknown types, missing or absurd sizes, encoder models, heads other than the output
+/// layer, networks that no layer here describes, contradictions.
 [[nodiscard]] Job read_hugging_face(const nlohmann::ordered_json& json, const std::string& name, const std::string& where,
                                     const std::string& assume = "");
 

@@ -205,7 +205,7 @@ void read_windows(ConfigParts& parts) {
     if (const Json* types = config.member("layer_types"); types != nullptr) windows = listed_windows(parts, *types);
     if (window == 0 || std::find(windows.begin(), windows.end(), true) == windows.end()) return;
     model.sliding_window = window;
-    // The first layer that sees all tells how often one does, where the list goes on like that.
+    // The first layer that sees all gives the period, where the list goes on like that.
     const std::int64_t every = std::find(windows.begin(), windows.end(), false) - windows.begin() + 1;
     if (every > model.layers) return;
     for (std::int64_t layer = 0; layer < model.layers; ++layer) {
@@ -247,7 +247,7 @@ void read_positions(ConfigParts& parts) {
     model.rotary_fraction = fraction;
     model.rotary_interleaved = config.boolean_or({"rope_interleave"}, parts.type.rotary_interleaved);
     model.rotary_base = config.real_or({"rope_theta", "rotary_emb_base"}, model.rotary_base, 0, ModelLimits::rotary_base);
-    // Where both are given, rope_parameters is the newer. A run refuses a scaling that it does not know by its name.
+    // Where both are given, rope_parameters is the newer. A run refuses a scaling whose name it does not support.
     read_scaling(parts, "rope_parameters");
     read_scaling(parts, "rope_scaling");
 }

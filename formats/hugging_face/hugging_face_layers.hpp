@@ -28,9 +28,9 @@ void read_mixture(ConfigParts& parts);    ///< experts and router; the MLP is th
 /// The activation by one of these fields' names of it; a name that is not known is a problem.
 [[nodiscard]] Activation read_activation(ConfigReader& config, Activation fallback,
                                          Aliases fields = {"hidden_act", "activation_function", "hidden_activation"});
-/// Scores, balancing and groups of a mixture.
+/// Scores, balancing and groups of experts.
 void read_router(ConfigReader& config, const ModelType& type, MoeSpec& moe);
-/// What has no weights and changes the network: multipliers, layers without positions, chunks.
+/// Lists features that have no weights and change the network: multipliers, layers without positions, chunks.
 void read_left_out(ConfigParts& parts);
 /// Fields that nobody read, but that change a network wherever a class has them.
 void refuse_other_networks(ConfigParts& parts);

@@ -1,4 +1,4 @@
-// What a Hugging Face config says of its network that no layer here has: named where it has no weights, refused otherwise.
+// Features in a Hugging Face config that no layer here has: named where they have no weights, refused otherwise.
 
 #include <array>
 #include <set>
@@ -32,7 +32,7 @@ void leave_out_positions(ConfigParts& parts) {
     if (without > 0) leave_out(parts, fmt::format("{} without rotary positions", counted(without, "layer")));
 }
 
-/// What Llama 4's layers do beside Llama's (modeling_llama4.py).
+/// Features of Llama 4's layers that Llama's lack (modeling_llama4.py).
 void leave_out_llama4(ConfigParts& parts) {
     if (parts.config.boolean_or({"use_qk_norm"}, true)) leave_out(parts, "norms of queries and keys without weights");
     const std::int64_t chunk = parts.config.integer_or({"attention_chunk_size"}, 0, 0, ModelLimits::positions);

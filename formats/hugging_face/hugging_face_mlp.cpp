@@ -28,8 +28,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Llama 4 lists its mixture layers, or has one every interleave_moe_layer_step, the first at that step's end
-/// (configuration_llama4.py).
+/// Llama 4 lists its MoE layers, or has one every interleave_moe_layer_step, the first at that step's end (configuration_llama4.py).
 std::vector<bool> read_llama4_moe_layers(ConfigReader& config, std::int64_t layers) {
     const std::int64_t step = config.integer_or({"interleave_moe_layer_step"}, 1, 1, ModelLimits::layers);
     const bool has_list = config.list("moe_layers") != nullptr;
@@ -42,8 +41,8 @@ std::vector<bool> read_llama4_moe_layers(ConfigReader& config, std::int64_t laye
     return moe;
 }
 
-/// Which layers are mixtures: DeepSeek counts from first_k_dense_replace every moe_layer_freq-th, Qwen every
-/// decoder_sparse_step-th but mlp_only_layers.
+/// True for each MoE layer: DeepSeek counts from first_k_dense_replace every moe_layer_freq-th, Qwen every decoder_sparse_step-th but
+/// mlp_only_layers.
 std::vector<bool> read_moe_layers(ConfigReader& config, std::int64_t layers) {
     std::vector<bool> moe(static_cast<std::size_t>(layers), true);
     const std::int64_t first = config.integer_or({"first_k_dense_replace"}, 0, 0, ModelLimits::layers);
@@ -118,7 +117,7 @@ void read_mlp(ConfigParts& parts) {
     if (parts.type.llama4)  // intermediate_size is the experts'
         model.ffn = config.integer({"intermediate_size_mlp", "intermediate_size"}, 1, ModelLimits::ffn);
     else if (!config.has(kFfn) && (!parts.type.gated || parts.type.name == "dbrx"))
-        model.ffn = 4 * model.hidden;  // GPT-2: n_inner absent or null; DBRX: stands with its experts (arrange_dbrx)
+        model.ffn = 4 * model.hidden;  // GPT-2: n_inner absent or null; DBRX: given with its experts (arrange_dbrx)
     else if (!config.has(kFfn) && config.has({"moe_intermediate_size"}))
         model.ffn = config.integer({"moe_intermediate_size"}, 1, ModelLimits::ffn);
     else
@@ -130,7 +129,7 @@ void read_mixture(ConfigParts& parts) {
     ModelSpec& model = parts.model;
     const Aliases kExperts{"n_routed_experts", "num_experts", "num_local_experts", "moe_num_experts"};
     if (!parts.type.moe) {
-        // A class without experts passes over these fields; 0 and 1 of them are no mixture anywhere.
+        // A class without experts passes over these fields; 0 and 1 of them mean no experts anywhere.
         if (const auto field = config.stated(kExperts); !field.empty() && config.integer({field}, 0, ModelLimits::experts) > 1)
             config.problem("{} is stated for model_type '{}', which has no experts; remove it, or give the type that has them", field,
                            parts.type.name);

@@ -18,13 +18,13 @@ struct LayerWeights {
     WeightPieces& pieces;
 };
 
-/// What follows where a name begins so; nothing where it begins otherwise.
+/// The rest of a name after this start; nothing where it begins otherwise.
 [[nodiscard]] inline std::optional<std::string_view> rest_behind(std::string_view name, std::string_view start) {
     if (!name.starts_with(start)) return std::nullopt;
     return name.substr(start.size());
 }
 
-// Each places a parameter by its name within its layer; false where the name is none that it knows.
+// Each places a parameter by its name within its layer; false for an unknown name.
 
 /// Attention as fields describe it.
 bool place_attention(const LayerWeights& at, PublishedParameter& entry, std::string_view name);

@@ -10,7 +10,7 @@
 namespace mgplan::formats {
 namespace {
 
-/// Mamba, Mamba-2, short convolutions, linear recurrences: named as here, behind another module.
+/// Mamba, Mamba-2, short convolutions, linear recurrences: named as here, within another module.
 void place_state_space(const LayerWeights& at, PublishedParameter& entry, const std::string& module, std::string_view what) {
     if (what == "conv1d_weight") return at.pieces.is(entry, module + "conv1d.weight", {entry.rows, 1, entry.columns});
     if (what == "conv.weight") return at.pieces.is(entry, module + "conv.weight", {entry.rows, 1, entry.columns});  // LFM2
@@ -91,7 +91,7 @@ void place_kimi_delta(const LayerWeights& at, PublishedParameter& entry, const s
     at.pieces.is(entry, module + std::string(what));
 }
 
-/// Published rows hold q, k and v of one head behind the other.
+/// Published rows hold q, k and v head by head.
 void place_lightning(const LayerWeights& at, PublishedParameter& entry, const std::string& module, std::string_view what) {
     if (what == "out_norm.weight") return at.pieces.is(entry, module + "norm.weight");
     if (what != "in_proj.weight") return at.pieces.is(entry, module + std::string(what));

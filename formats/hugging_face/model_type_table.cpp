@@ -8,7 +8,7 @@ namespace mgplan::formats {
 namespace {
 
 // Models without experts that fields of ModelSpec describe. Class defaults: the fields that a count, a prediction or an export follows, as
-// the configuration class of each type has them. internlm and internlm2: configuration_internlm.py beside their weights.
+// the configuration class of each type has them. internlm and internlm2: configuration_internlm.py published with their weights.
 constexpr std::array kTable{
     ModelType{
         .name = "llama",

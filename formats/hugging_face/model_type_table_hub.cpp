@@ -6,7 +6,7 @@
 namespace mgplan::formats {
 namespace {
 
-// Types whose code stands beside their weights (configuration_*.py and modeling_*.py of XiaomiMiMo/MiMo-7B-Base,
+// Types whose code is published with their weights (configuration_*.py and modeling_*.py of XiaomiMiMo/MiMo-7B-Base,
 // baichuan-inc/Baichuan2-7B-Base, inclusionAI/Ling-lite and Ling-mini-2.0), read as vLLM and SGLang build them; sizes have no defaults
 // here.
 constexpr std::array kHub{

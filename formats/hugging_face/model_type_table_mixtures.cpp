@@ -7,8 +7,8 @@
 namespace mgplan::formats {
 namespace {
 
-// Mixtures of experts that fields of ModelSpec describe, and megatron_gpt, which may have some. Class defaults as in model_type_table.cpp;
-// megatron_gpt and grok-1 are presets' own; the auxiliary loss of DeepSeek's: configuration_deepseek.py beside their weights.
+// MoE models that fields of ModelSpec describe, and megatron_gpt, which may have experts. Class defaults as in model_type_table.cpp;
+// megatron_gpt and grok-1 are presets' own; the auxiliary loss of DeepSeek's: configuration_deepseek.py published with their weights.
 constexpr std::array kMixtureTable{
     ModelType{
         .name = "llama4_text",
@@ -73,7 +73,7 @@ constexpr std::array kMixtureTable{
 "moe_intermediate_size":1407,"aux_loss_alpha":0.001,"seq_aux":true})",
         .compose = compose_biased_latent,
         .composed = has_latent_biases},
-    // The mixtures of DeepSeek-V2 behind the attention of a llama (modeling_deepseek_ocr2.py).
+    // DeepSeek-V2's MoE layers with the attention of a llama (modeling_deepseek_ocr2.py).
     ModelType{
         .name = "deepseek_ocr2_text",
         .class_name = "",

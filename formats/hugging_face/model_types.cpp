@@ -10,7 +10,7 @@
 namespace mgplan::formats {
 namespace {
 
-/// Other names of rows: of language models inside multimodal ones, but for what they see, and of models whose code stood beside their
+/// Other names of rows: of language models inside multimodal ones, but for what they see, and of models whose code was published with their
 /// weights before transformers had it.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kSameModels{{{"llama4", "llama4_text"},
                                                                                     {"qwen2_vl", "qwen2_vl_text"},

@@ -10,7 +10,7 @@
 
 namespace mgplan::formats {
 
-/// What the fields of biases cover.
+/// Layers that the fields of biases cover.
 enum class BiasRule : std::uint8_t {
     none,        ///< no biases in attention, whatever a file states
     attention,   ///< attention_bias: q, k, v and the output
@@ -21,7 +21,7 @@ enum class BiasRule : std::uint8_t {
 
 /// Which layers have the window of sliding_window, where layer_types does not list them. Layers count from 0.
 enum class WindowRule : std::uint8_t {
-    none,                ///< the class knows no windows
+    none,                ///< the class has no windows
     every_layer,         ///<
     every_second,        ///< 0, 2, 4, …
     switched,            ///< every layer, with use_sliding_window
@@ -65,9 +65,9 @@ struct ModelType {
     /// Puts the layers together where the fields of ModelSpec do not describe them (formats/hugging_face/composer.hpp); nullptr: they do.
     void (*compose)(Composer&) = nullptr;
     bool (*composed)(ConfigParts&) = nullptr;  ///< with compose: whether the file needs it; nullptr: each does
-    /// Reads what the type has beside a llama: norms, order, multipliers (formats/hugging_face/arrangement.hpp).
+    /// Reads the type's differences from a llama: norms, order, multipliers (formats/hugging_face/arrangement.hpp).
     void (*arrange)(ConfigParts&) = nullptr;
-    std::string_view left_out = {};  ///< what its network always has and no layer here describes; nothing of it has weights
+    std::string_view left_out = {};  ///< features of its network that no layer here describes; nothing of them has weights
 };
 
 /// The table, llama first.
@@ -83,17 +83,17 @@ struct ModelType {
 /// All names, in the order of the table.
 [[nodiscard]] std::vector<std::string> known_model_types();
 
-/// What types are that are no decoder trained on next tokens, as the end of a sentence that begins with the type; "" for all
-/// others. Their configs carry the same size fields with another meaning.
+/// Describes a type that is no decoder trained on next tokens, as the end of a sentence that begins with the type; "" for all others. Their
+/// configs carry the same size fields with another meaning.
 [[nodiscard]] std::string_view other_kind(std::string_view name);
 
 /// The type of the language model inside a multimodal model whose file does not name it; "": not known.
 [[nodiscard]] std::string_view text_type_of(std::string_view multimodal);
-/// Whether a multimodal class shares embeddings and output layer where its file says nothing of it.
+/// True if a multimodal class shares embeddings and output layer when its file states nothing of it.
 [[nodiscard]] bool ties_by_default(std::string_view multimodal);
-/// Whether it shares them where its text part says so and its own field does not.
+/// True if it shares them when its text part states so and its own field does not.
 [[nodiscard]] bool ties_as_its_text_part(std::string_view multimodal);
-/// Whether its own field alone says so, whatever its text part says.
+/// True if its own field alone decides, whatever its text part states.
 [[nodiscard]] bool ties_by_itself(std::string_view multimodal);
 
 }  // namespace mgplan::formats

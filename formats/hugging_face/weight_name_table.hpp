@@ -43,7 +43,7 @@ struct WeightNames {
     std::string_view layers = "model.layers.";
     std::string_view input_norm = "input_layernorm";
     std::string_view mlp_norm = "post_attention_layernorm";
-    std::string_view input_norm_beside = {}, mlp_norm_beside = {};  ///< of halves beside each other, each with a norm of its own
+    std::string_view input_norm_beside = {}, mlp_norm_beside = {};  ///< of parallel halves, each with a norm of its own
     std::string_view attention_post_norm = "post_attention_layernorm";
     std::string_view mlp_post_norm = "post_feedforward_layernorm";
     std::string_view attention = "self_attn.";
@@ -72,8 +72,8 @@ struct WeightNames {
     DeltaRows delta_rows = DeltaRows::by_part;
     bool transposed = false;      ///< linear layers hold (in, out) (GPT-2's Conv1D)
     bool norms_around_0 = false;  ///< norms multiply with 1 + weight
-    /// What checkpoints of the type hold beside the model, as its class passes over (_keys_to_ignore_on_load_unexpected): ends of names
-    /// with blanks between them, a beginning, and whether a further layer lies behind the last.
+    /// Tensors outside the model in checkpoints of the type, as its class passes over (_keys_to_ignore_on_load_unexpected): ends of names
+    /// with blanks between them, a beginning, and layer_behind if a further layer follows the last.
     std::string_view unused_endings = {};
     std::string_view unused_beginning = {};
     bool layer_behind = false;

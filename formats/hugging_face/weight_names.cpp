@@ -89,7 +89,7 @@ private:
         if (first > 0) pieces_.append(entry, {table, 0, entry.columns, 1, 0, first});  // no token uses them
     }
 
-    /// `what`: ".weight" or ".bias", with "_" for the dot where the norm stands in a linear layer.
+    /// `what`: ".weight" or ".bias", with "_" for the dot where the norm is part of a linear layer.
     void place_norm(PublishedParameter& entry, const std::string& module, std::string_view what) {
         if (names_.norms_around_0 && what.ends_with("weight")) entry.added = 1;
         pieces_.is(entry, fmt::format("{}.{}", module, what.substr(1)));

@@ -11,7 +11,7 @@ namespace mgplan::formats {
 /// none of them, and what of the model has no place in a checkpoint.
 [[nodiscard]] PublishedWeights published_weights(const ModelSpec& model);
 
-/// The types that it knows, in alphabetical order.
+/// The types with published weights, in alphabetical order.
 [[nodiscard]] std::vector<std::string> types_with_published_weights();
 
 }  // namespace mgplan::formats

@@ -1,5 +1,5 @@
 #pragma once
-// What became of the flags of a Megatron-LM command: the part of an answer that says how much of the job it is about.
+// Account of the flags of a Megatron-LM command: the part of an answer that names the flags it covers.
 
 #include <cstdint>
 #include <string>
@@ -7,24 +7,24 @@
 
 namespace mgplan::formats {
 
-/// What a flag that is not computed leaves open beside the time of a step.
+/// Questions besides the time of a step that a flag leaves open if it is not computed.
 enum class Decides : std::uint8_t {
-    nothing,       ///< neither whether the command is legal nor whether it fits
+    nothing,       ///< neither legality nor fit
     fit,           ///< the memory of a rank
-    legal,         ///< whether Megatron-LM starts, and nothing that it would do
+    legal,         ///< legality alone: Megatron-LM may refuse the command
     fit_and_legal  ///< also rules of its own, which are not checked
 };
 
 /// A flag that changes memory, time or legality in a way that is not predicted.
 struct FlagNotComputed {
     std::string flag;     ///< as the command has it: "--flextron"
-    std::string feature;  ///< what it asks for: "Megatron FSDP"
+    std::string feature;  ///< the flag's feature: "Megatron FSDP"
     Decides decides = Decides::fit;
 
     bool operator==(const FlagNotComputed&) const = default;
 };
 
-/// Every flag of a command stands in one of the lists, once, but for `without_a_version`.
+/// Every flag of a command is in one of the lists, once, but for `without_a_version`.
 struct FlagAccount {
     std::vector<std::string> used;              ///< honoured by the prediction
     std::vector<FlagNotComputed> not_computed;  ///< named, and left out of it

@@ -1,5 +1,5 @@
 #pragma once
-// What a user's file says: always a model; from Megatron-LM arguments also batch, layout and training options.
+// Content of a user's file: always a model; from Megatron-LM arguments also batch, layout and training options.
 
 #include <optional>
 #include <string>
@@ -25,7 +25,7 @@ struct Job {
     std::vector<std::string> unused_fields;  ///< that a Hugging Face config states and nothing here reads
     std::vector<std::string> assumptions;    ///< sentences on what the file left open
     FlagAccount flags;                       ///< of a Megatron-LM command: what became of each flag
-    std::vector<std::string> notes;          ///< sentences on what only running a script would tell
+    std::vector<std::string> notes;          ///< sentences on facts that only a run of the script would reveal
 };
 
 }  // namespace mgplan::formats

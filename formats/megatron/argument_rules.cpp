@@ -49,7 +49,7 @@ bool CommandFlags::has_one_of(std::string_view flags) const {
 }
 
 bool CommandFlags::is_of_slime() const {
-    // Flags that are not known stand there with what follows them.
+    // An entry of the unknown flags holds the flag and the words that follow it.
     const auto& unknown = parsed_.account.unknown;
     return std::any_of(unknown.begin(), unknown.end(), [](const std::string& words) {
         const std::string flag = words.substr(0, words.find_first_of(" ="));

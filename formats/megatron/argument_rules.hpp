@@ -1,6 +1,6 @@
 #pragma once
 // The assertions by which Megatron-LM's own argument check stops at a command: one row each, over the flags as they were parsed. Rules that
-// need a layout or a cluster are the planner's (planner/constraints.hpp, planner/switch_rules.hpp); those that say what a value means stand
+// need a layout or a cluster are the planner's (planner/constraints.hpp, planner/switch_rules.hpp); those that say what a value means are
 // where the value is read.
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace mgplan::formats {
 
-/// What a command runs in, as far as it is known.
+/// Version, GPU and environment of a command, as far as they are given.
 struct JobSurroundings {
     MegatronVersion version = kNewestMegatron;
     std::optional<int> compute_capability{};  ///< of its GPUs, 90 for Hopper
@@ -37,7 +37,7 @@ public:
     [[nodiscard]] bool is_since_blackwell() const;
 
     [[nodiscard]] bool has(std::string_view flag) const { return values_of(flag) != nullptr; }
-    /// At least one of them, separated by blanks, stands in the command.
+    /// At least one of them, separated by blanks, is in the command.
     [[nodiscard]] bool has_one_of(std::string_view flags) const;
     /// The flag's first value; the fallback without the flag; nothing where the value is missing or not known.
     [[nodiscard]] std::optional<std::string> word(std::string_view flag, std::string_view fallback = "") const;
@@ -54,15 +54,15 @@ public:
 
     /// slime's own arguments.py sets what a distributed optimizer and bf16 need, whatever the command says.
     [[nodiscard]] bool is_of_slime() const;
-    /// Layers by the letters of a pattern, which stands in for their number and for what some of them are.
+    /// Layers by the letters of a pattern, which replaces their number and some of their kinds.
     [[nodiscard]] bool has_pattern() const { return has_one_of("--hybrid-layer-pattern --hybrid-override-pattern"); }
     /// Experts that are known to be missing.
     [[nodiscard]] bool gives_no_experts() const { return whole("--num-experts", 0) == 0; }
-    /// Selective recompute; --recompute-activations says so whatever stands beside it.
+    /// Selective recompute; --recompute-activations means it whatever other flags there are.
     [[nodiscard]] bool recomputes_selectively() const {
         return has("--recompute-activations") || is("--recompute-granularity", "selective");
     }
-    /// A flag stands there that may give each pipeline rank several chunks of layers.
+    /// The command has a flag that may give each pipeline rank several chunks of layers.
     [[nodiscard]] bool may_have_chunks() const {
         return has_one_of(
             "--num-layers-per-virtual-pipeline-stage --num-virtual-stages-per-pipeline-rank --pipeline-model-parallel-layout "
@@ -89,15 +89,15 @@ enum class RuleSource : std::uint8_t {
     engine,       ///< megatron/core/extensions/transformer_engine.py
 };
 
-/// Commands that a rule is not held against, since what it asks is set elsewhere.
+/// Commands exempt from a rule, since another source sets the value that it needs.
 enum class Exemption : std::uint8_t {
     /// Those with --use-checkpoint-args, which takes positions, biases, activations, norms, experts and multi-token prediction from the
     /// checkpoint before anything is asserted (megatron/training/checkpointing.py, load_args_from_checkpoint).
     checkpoint_model,
     /// Those with --use-mp-args-from-checkpoint-args, which takes sizes of tensor and pipeline parallelism from there.
     checkpoint_sizes,
-    /// Megatron-Bridge's, where it is set otherwise: a reuse of buffers is its optimizer's too, whose fp8 parameters stand elsewhere, and
-    /// rotation is fused only where it is asked for.
+    /// Megatron-Bridge's, where it is set otherwise: a reuse of buffers is its optimizer's too, whose fp8 parameters are another field, and
+    /// rotation is fused only if a field says so.
     bridge,
 };
 
@@ -111,18 +111,18 @@ struct ArgumentRule {
     MegatronVersions versions = kAllMegatrons;  ///< that stop at it
 };
 
-/// Variables of the environment that rules ask for.
+/// Variables of the environment that rules read.
 [[nodiscard]] std::span<const std::string_view> variables_of_rules();
 
 /// Those of arguments.py, and those of the configurations that are built from its flags.
 [[nodiscard]] std::span<const ArgumentRule> rules_of_arguments();
 [[nodiscard]] std::span<const ArgumentRule> rules_of_configurations();
 
-/// Whose rules a command is held against.
+/// The set of rules that a command is held against.
 enum class HeldAgainst : std::uint8_t {
     everything,      ///< pretrain_gpt.py: parser, validate_args and configurations
     configurations,  ///< Megatron-Bridge, which builds the configurations by itself
-    parser,          ///< flags beside which others may stand that a file does not tell, or branches of which one runs
+    parser,          ///< flags that may be incomplete because a file does not show all, or branches of which one runs
     nothing,         ///< flags that were written to be read back
 };
 

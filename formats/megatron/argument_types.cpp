@@ -10,9 +10,9 @@
 #include "formats/megatron/flag_reader.hpp"
 #include "plan/text/text.hpp"
 
-// What argparse makes of the values that no prediction reads (megatron/training/arguments.py and the dataclasses that argument_utils.py
-// makes flags of, Megatron-LM at d98e8a64). Flags of several values, of older releases and of forks are not among
-// them, nor words to which published forks add their own (--lr-decay-style, --distributed-backend).
+// Types by which argparse reads the values that no prediction reads (megatron/training/arguments.py and the dataclasses that
+// argument_utils.py makes flags of, Megatron-LM at d98e8a64). Flags of several values, of older releases and of forks are not among them,
+// nor words to which published forks add their own (--lr-decay-style, --distributed-backend).
 
 namespace mgplan::formats {
 namespace {
@@ -163,14 +163,14 @@ const ExpectedValues& expected_values() {
     return values;
 }
 
-/// Python's float() knows these beside what looks like a number, in any case and with a sign.
+/// Python's float() also takes these words, in any case and with a sign.
 bool is_endless(std::string value) {
     std::transform(value.begin(), value.end(), value.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
     if (value.starts_with('-') || value.starts_with('+')) value.erase(0, 1);
     return value == "inf" || value == "infinity" || value == "nan";
 }
 
-/// What is wrong with a value, with a way out; "" where argparse takes it.
+/// Describes the error of a value, with a fix; "" where argparse takes it.
 std::string wrong_with(const std::string& value, const Expected& expected) {
     const std::string number = without_grouping(value.starts_with('+') ? value.substr(1) : value);
     switch (expected.type) {

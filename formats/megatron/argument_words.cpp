@@ -120,7 +120,7 @@ ArgumentWords yaml_words(std::string_view text, const std::string& where, const 
     return found;
 }
 
-/// Whether the text names the variable as a word of its own.
+/// True if the text names the variable as a word of its own.
 bool names_word(std::string_view text, const std::string& name) {
     for (auto at = text.find(name); at != std::string_view::npos; at = text.find(name, at + 1)) {
         const std::size_t end = at + name.size();

@@ -218,7 +218,7 @@ private:
         }
     }
 
-    /// What no plan describes; it breaks no rule by that, so that a gate leaves it open.
+    /// Refuses jobs that no plan describes; they break no rule by that, so that a gate leaves them open.
     void refuse_other_jobs() {
         const YAML::Node adapters = root_["peft"];
         const std::string name = provider();

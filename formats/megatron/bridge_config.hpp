@@ -1,6 +1,6 @@
 #pragma once
-// A resolved configuration as Megatron-Bridge writes it: the YAML of its ConfigContainer (ConfigContainer.to_yaml, run_config.yaml beside a
-// checkpoint).
+// A resolved configuration as Megatron-Bridge writes it: the YAML of its ConfigContainer (ConfigContainer.to_yaml, run_config.yaml next to
+// a checkpoint).
 
 #include <string>
 #include <string_view>
@@ -15,7 +15,7 @@ namespace mgplan::formats {
 /// Throws ConfigError for what is no such file, with all problems: adapters, encoders with decoders, rules of Megatron-Bridge's own.
 [[nodiscard]] Job read_bridge_config(std::string_view text, const std::string& where, const MegatronSurroundings& surroundings = {});
 
-/// The same of a file, with the tokenizers that lie beside it.
+/// The same of a file, with the tokenizers in its folder.
 [[nodiscard]] Job load_bridge_config(const std::string& path, MegatronSurroundings surroundings = {});
 
 }  // namespace mgplan::formats

@@ -31,9 +31,9 @@ struct DependentFields {
 };
 [[nodiscard]] std::span<const DependentFields> bridge_dependent_fields();
 
-/// Whether a field says how a job is set up and nothing that its prediction follows.
+/// True if a field says how a job is set up and nothing that its prediction follows.
 [[nodiscard]] bool bridge_field_without_effect(std::string_view field);
-/// Whether the value is what the field has unless it is set, of those whose flag is not computed: it asks for nothing.
+/// True if the value is the field's default, of fields whose flag is not computed: it changes nothing.
 [[nodiscard]] bool is_bridge_default(std::string_view field, std::string_view value);
 
 }  // namespace mgplan::formats

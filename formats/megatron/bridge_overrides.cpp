@@ -90,7 +90,7 @@ const MegatronFlag* find_in(const MegatronJob& job, std::string_view name) {
     return nullptr;
 }
 
-/// A text that Hydra would read as more than one word stands in quotes of its own.
+/// A text that Hydra would read as more than one word gets quotes of its own.
 std::string hydra_value(const std::string& value) {
     const bool plain = std::all_of(value.begin(), value.end(), [](char c) {
         return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-' || c == '.';

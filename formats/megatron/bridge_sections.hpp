@@ -21,7 +21,7 @@ struct FieldValue {
     std::vector<std::string> words;  ///< of a text one
 
     [[nodiscard]] std::string text() const;
-    /// Whether it is there and asks for something.
+    /// True if it is given and switches something on: not false, 0, none or empty.
     [[nodiscard]] bool set() const;
 };
 

@@ -31,7 +31,7 @@ using Choices = std::vector<std::pair<std::string_view, Value>>;
 /// Values of the flags that are interpreted; what is wrong with them becomes problems.
 class FlagReader {
 public:
-    /// `account`: where the flags stand as they were parsed, and are moved as their values tell more.
+    /// `account`: lists the flags as they were parsed; they move to other lists as their values are read.
     FlagReader(const ParsedFlags& parsed, const std::string& where, Problems& problems, FlagAccount& account,
                const MegatronSurroundings& surroundings)
         : parsed_(parsed), where_(where), problems_(problems), account_(account), surroundings_(surroundings) {}
@@ -52,13 +52,13 @@ public:
         problems_.add_missing_fact("{}: {}", where_, fmt::format(format, std::forward<Args>(args)...));
     }
 
-    /// The command asks for a kind of job that no plan describes. It breaks no rule by that, so that a gate leaves it open.
+    /// The command needs a kind of job that no plan describes. It breaks no rule by that, so that a gate leaves it open.
     template <class... Args>
     void cannot_plan(fmt::format_string<Args...> format, Args&&... args) {
         missing_fact(format, std::forward<Args>(args)...);
     }
 
-    /// The value of a flag, "" (and a problem) when it stands there without one; nothing when it is absent.
+    /// The value of a flag, "" (and a problem) when it is given without one; nothing when it is absent.
     std::optional<std::string> text(std::string_view flag) {
         const auto* const given = values_of(flag);
         if (given == nullptr) return std::nullopt;
@@ -116,7 +116,7 @@ public:
         return value ? named(flag, *value, fallback, choices) : fallback;
     }
 
-    /// Of words that are not among the choices the fallback.
+    /// Words that are not among the choices map to the fallback.
     template <class Value>
     Value choice_or_other(std::string_view flag, Value fallback, const Choices<Value>& choices) {
         const auto value = text(flag);
@@ -149,13 +149,13 @@ public:
         return found == parsed_.used.end() || found->second.empty() ? std::string() : found->second.front();
     }
 
-    /// What this value of the flag asks for is not part of the prediction.
+    /// The feature that this value of the flag switches on is not part of the prediction.
     void not_computed(std::string_view flag, std::string feature, Decides decides) {
         const std::string spelled = take_from_used(flag);
         if (!spelled.empty()) account_.not_computed.push_back({spelled, std::move(feature), decides});
     }
 
-    /// The flag changes nothing beside the others.
+    /// The flag changes nothing, given the other flags.
     void idle(std::string_view flag) {
         std::string spelled = take_from_used(flag);
         if (!spelled.empty()) account_.without_effect.push_back(std::move(spelled));
@@ -212,7 +212,7 @@ void read_mixture(FlagReader& flags, Job& job);
 void read_recompute(FlagReader& flags, Job& job);
 void read_precision(FlagReader& flags, Job& job);
 void read_moments(FlagReader& flags, Job& job);        ///< how the optimizer's state is kept
-void read_fully_sharded(FlagReader& flags, Job& job);  ///< behind the optimizer
+void read_fully_sharded(FlagReader& flags, Job& job);  ///< after the optimizer
 void read_offloading(FlagReader& flags, Job& job);
 
 }  // namespace mgplan::formats

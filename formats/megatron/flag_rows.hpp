@@ -1,6 +1,6 @@
 #pragma once
 // The table of Megatron-LM's flags that say what fields of ours say. A row is read from a command and written to one, so that no flag has
-// one direction alone; a flag is added as one row. Rows stand in the order in which they are written.
+// one direction alone; a flag is added as one row. Rows are in the order in which they are written.
 
 #include <cstdint>
 #include <optional>
@@ -44,7 +44,7 @@ private:
     std::vector<MegatronFlag> flags_;
 };
 
-/// Where a value stands: in the job that a command is read into, and in the job that job_of() makes of a plan.
+/// Returns a value's field: in the job that a command is read into, and in the job that job_of() makes of a plan.
 template <class Value>
 using Field = Value& (*)(Job&);
 using Asks = bool (*)(const Job&);
@@ -68,7 +68,7 @@ struct Stated {
     std::int64_t low, high;
 };
 
-/// A flag without a value: the field is `given` where it stands there, and the opposite where it does not.
+/// A flag without a value: the field is `given` if the command has the flag, and the opposite if not.
 struct Switch {
     Field<bool> field;
     bool given = true;
@@ -93,8 +93,8 @@ struct Both {
 enum class Written : std::uint8_t { changed, always };
 
 struct FlagRow {
-    /// Without "--". Of one field: the flag, and behind a blank the name that it had before, which is read too. Of Both: all flags that it
-    /// writes or reads by itself, those that take a value with "=" behind them, those that take several with "=+".
+    /// Without "--". Of one field: the flag and, after a blank, its former name, which is read too. Of Both: all flags that it writes or
+    /// reads by itself, followed by "=" if they take a value, by "=+" if they take several.
     std::string_view names;
     std::variant<Whole, Real, NumberRow<int>, Stated, Switch, Word<bool>, Word<Dtype>, Word<std::optional<Dtype>>, Word<Normalization>,
                  Word<RouterScore>, Word<Recompute>, Word<RecomputeMethod>, Word<Fp8Recipe>, Word<ShardingStrategy>, Both>

@@ -1,5 +1,5 @@
 #pragma once
-// What a launch script started, as `mgplan record` wrote it down: the words of each launcher, and what the training among them says.
+// The launches of a script, as `mgplan record` wrote them down: the words of each launcher, and the training command among them.
 
 #include <cstdint>
 #include <map>
@@ -40,8 +40,8 @@ struct LaunchRecord {
 struct TrainingLaunch {
     std::int64_t number = 0;                        ///< in the record, from 1
     std::vector<std::string> words;                 ///< Megatron-LM's
-    std::map<std::string, std::string> unresolved;  ///< variables that stand in them and are not known, and why
-    std::optional<std::int64_t> world;              ///< ranks that the launcher starts, where its words tell
+    std::map<std::string, std::string> unresolved;  ///< variables in the words without a known value, and why
+    std::optional<std::int64_t> world;              ///< ranks that the launcher starts, where its words give them
     std::string world_source;                       ///< "torchrun: 2 nodes of 8"
 };
 

@@ -12,13 +12,13 @@ namespace mgplan::formats {
 
 namespace {
 
-/// Whether the text names the variable: "$TP", "${TP", "$((TP*2))".
+/// True if the text names the variable: "$TP", "${TP", "$((TP*2))".
 bool names_variable(const std::string& text, const std::string& name) {
     const auto names = variables_in(text);
     return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-/// Flags that ask for nothing unless one of these switches stands beside them, where d98e8a64 reads their values.
+/// Flags that change nothing unless one of these switches is given too, where d98e8a64 reads their values.
 struct IdleWithout {
     std::string_view flags, switches;  ///< without "--", separated by blanks
 };
@@ -36,7 +36,7 @@ constexpr std::array kIdleWithout{
                 "experimental-attention-variant"},  // experimental_attention_variant/dsa.py
 };
 
-/// Whether the command has one of these switches, computed or not.
+/// True if the command has one of these switches, computed or not.
 bool has_one_of(const ParsedFlags& parsed, std::string_view switches) {
     for (const auto& name : split(switches, ' ')) {
         const std::string flag = fmt::format("--{}", name);
@@ -48,7 +48,7 @@ bool has_one_of(const ParsedFlags& parsed, std::string_view switches) {
     return false;
 }
 
-/// What is not computed and would ask for nothing is without effect.
+/// Flags that are not computed and change nothing here become flags without effect.
 void leave_out_idle(ParsedFlags& parsed) {
     for (const IdleWithout& idle : kIdleWithout) {
         if (has_one_of(parsed, idle.switches)) continue;
@@ -160,7 +160,7 @@ Job read_megatron_text(std::string_view text, const std::string& where, const Me
     ArgumentWords found = argument_words(text, where, surroundings.folder, surroundings.script);
     MegatronSurroundings told = surroundings;
     told.environment = std::move(found.environment);
-    // What a flag needs may stand where the file does not tell it, and what it excludes in a branch that does not run.
+    // A flag that another one needs may be missing from the file's text, and one that it excludes may be in a branch that does not run.
     const bool whole = found.notes.empty() && found.not_sourced.empty();
     if (!whole && told.held_against == HeldAgainst::everything) told.held_against = HeldAgainst::parser;
     Problems problems;
@@ -171,8 +171,8 @@ Job read_megatron_text(std::string_view text, const std::string& where, const Me
         job.notes = std::move(found.notes);
         return job;
     } catch (const ConfigError& error) {
-        if (!problems.empty()) throw;  // all that is missing is told
-        // What could not be read may be what is missing.
+        if (!problems.empty()) throw;  // all missing parts are reported
+        // The missing part may be one that could not be read.
         problems.absorb(error);
         for (const auto& part : found.missing) problems.add("{}", part);
         for (const auto& [name, why] : found.unresolved) {

@@ -14,41 +14,41 @@
 
 namespace mgplan::formats {
 
-/// What a launch script gets from outside.
+/// Inputs of a launch script from outside.
 struct ScriptInputs {
     std::optional<std::vector<std::string>> arguments;           ///< its positional parameters; nothing: they are not known
     std::vector<std::pair<std::string, std::string>> variables;  ///< these hold whatever the script assigns to them
 };
 
-/// What helps to understand a command beside its text.
+/// Facts besides its text that help to understand a command.
 struct MegatronSurroundings {
     std::optional<std::int64_t> vocab{};             ///< counts instead of --vocab-size
-    std::optional<std::int64_t> vocab_if_missing{};  ///< taken where nothing else tells the vocabulary
+    std::optional<std::int64_t> vocab_if_missing{};  ///< taken where nothing else gives the vocabulary
     /// Where files that the command names are looked for, and read: tokenizers, sourced scripts. "": none is.
     std::string folder{};
     ScriptInputs script{};
     std::optional<std::int64_t> world{};  ///< GPUs
-    /// What of the command's layout and batch does not divide the world, a trace's own where none is given, is told beside what is wrong
-    /// with its model.
+    /// If true, sizes of the command's layout and batch (a trace's own where none is given) that do not divide the world are reported
+    /// together with the problems of its model.
     bool judges_sizes = false;
-    HeldAgainst held_against = HeldAgainst::everything;  ///< whose rules about flags it obeys
+    HeldAgainst held_against = HeldAgainst::everything;  ///< set of rules about flags that it has to obey
     std::optional<int> compute_capability{};             ///< of the GPUs
     std::map<std::string, std::string> environment{};    ///< as far as it is known
 };
 
 struct ArgumentWords {
     std::vector<std::string> words;                    ///< flags and their values in order
-    std::vector<std::string> notes;                    ///< sentences on what only running the script would tell
+    std::vector<std::string> notes;                    ///< sentences on facts that only a run of the script would reveal
     std::vector<std::string> missing;                  ///< problems: parts of the command that may hold flags and are not known
-    std::map<std::string, std::string> unresolved;     ///< variables that stand in the words, and why their values are not known
+    std::map<std::string, std::string> unresolved;     ///< variables in the words without a known value, and why
     std::vector<std::string> sourced;                  ///< texts of the sourced files that were read
-    std::string not_sourced;                           ///< a sentence on the sourced files that are not at hand; "" where there is none
-    std::map<std::string, std::string> environment{};  ///< variables that rules ask for, with the values that the text gives them
+    std::string not_sourced;                           ///< a sentence on the sourced files that are not available; "" where there is none
+    std::map<std::string, std::string> environment{};  ///< variables that rules read, with the values that the text gives them
 };
 
 /// The words of a file of flags, split at white space and quotes as a shell does; of a script's command (shell_script.hpp); of YAML that
 /// has a MODEL_ARGS mapping. Drops comments and line continuations. `where` names the source in errors; files that a script sources are
-/// read where they stand in `folder` ("" reads none).
+/// read from `folder`, at the place of the source command ("" reads none).
 [[nodiscard]] ArgumentWords argument_words(std::string_view text, const std::string& where, const std::string& folder = "",
                                            const ScriptInputs& inputs = {});
 

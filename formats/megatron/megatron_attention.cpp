@@ -34,7 +34,7 @@ constexpr std::array kIndexerSizes{IndexerSize{"dsa-indexer-n-heads", ModelLimit
                                    IndexerSize{"dsa-indexer-head-dim", ModelLimits::head_dim, &MlaSpec::index_head_dim},
                                    IndexerSize{"dsa-indexer-topk", ModelLimits::positions, &MlaSpec::index_top_k}};
 
-/// DeepSeek Sparse Attention, whose sizes have no defaults (transformer_config.py, dsa_indexer_n_heads and those behind it).
+/// DeepSeek Sparse Attention, whose sizes have no defaults (transformer_config.py, dsa_indexer_n_heads and the fields after it).
 void read_indexer(FlagReader& flags, Job& job) {
     if (flags.raw("--experimental-attention-variant") != "dsa") return;
     MlaSpec& mla = *job.model.mla;
@@ -138,7 +138,7 @@ void read_channels(FlagReader& flags, Job& job) {
     if (!is_latent(job)) job.model.head_dim = flags.integer_or("--kv-channels", 0, 1, ModelLimits::head_dim);
 }
 
-/// Latent attention does not read them, and validate_args asks for them where heads do not divide the width (arguments.py).
+/// Latent attention does not read them, and validate_args requires them where heads do not divide the width (arguments.py).
 void write_channels(FlagWriter& out, const Job& job) {
     const ModelSpec& model = job.model;
     if (!model.mla)
@@ -162,7 +162,7 @@ constexpr std::array kLatentFlags{
     FlagRow{"dsa-indexer-n-heads= dsa-indexer-head-dim= dsa-indexer-topk=", Both{read_indexer, write_indexer}},
 };
 
-/// What no field of a model says, in the words of hugging_face_left_out.cpp.
+/// Features that no field of a model holds, in the words of hugging_face_left_out.cpp.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 2> kLeftOut{
     {{"norms of queries and keys without weights", "qk-l2-norm"},
      {"router weights multiplied with the experts' input", "moe-apply-probs-on-input"}}};

@@ -48,7 +48,7 @@ void read_expert_buffers(FlagReader& flags, Job& job) {
     if (backend != "hybridep" && backend != "ncclep")
         flags.problem("{} needs {} hybridep or ncclep, and it is {}; use one of them, or remove the factor", kCapacity, kBackend,
                       FlagReader::shown(backend));
-    // Releases did not ask for it (Megatron-Bridge v0.5.0 trains gpt-oss-120b so).
+    // Releases did not require it (Megatron-Bridge v0.5.0 trains gpt-oss-120b so).
     if (backend == "hybridep" && !training.megatron.op_fuser && !flags.has("--moe-use-grouped-tensor"))
         job.assumptions.push_back(fmt::format(
             "a release in which {} needs neither --use-transformer-engine-op-fuser nor --moe-use-grouped-tensor, as it does at d98e8a64",

@@ -15,7 +15,7 @@ struct FlagGroup {
     std::string_view feature;
     std::string_view names;
     Decides decides = Decides::fit;  ///< of not_computed
-    /// What flags without a row (flag_rows.hpp) are read for; "": they are not read. Those that have a row are in any case.
+    /// Purpose for which flags without a row (flag_rows.hpp) are read; "": they are not read. Those that have a row are in any case.
     std::string_view read_for = "";
 };
 

@@ -51,8 +51,8 @@ bool is_flag(const std::string& word) {
     return word.size() > 2 && word.starts_with("--");
 }
 
-/// Where the training script's own flags begin: behind its name ("torchrun --nnodes 2 pretrain_gpt.py --num-layers …"),
-/// at 0 where no script is named before the first flag that counts.
+/// Index of the training script's first own flag: after its name ("torchrun --nnodes 2 pretrain_gpt.py --num-layers …"), 0 where no script
+/// is named before the first flag that counts.
 std::size_t behind_launcher(const std::vector<std::string>& words) {
     for (std::size_t at = 0; at < words.size(); ++at) {
         if (words[at].ends_with(".py")) return at + 1;
@@ -69,10 +69,10 @@ void add_once(std::vector<std::string>& list, std::string text) {
     if (std::find(list.begin(), list.end(), text) == list.end()) list.push_back(std::move(text));
 }
 
-/// What no flag explains, each text once. A file that is no command line is all of that: after so many no more are listed.
+/// Words that no flag explains, each text once. A file that is no command line consists of them: after kMost of them no more are listed.
 class UnknownWords {
 public:
-    /// Whether a text is still listed; if not, it is counted.
+    /// True if a text is still listed; if not, it is counted.
     bool lists_more(const std::vector<std::string>& listed) {
         if (listed.size() < kMost) return true;
         ++left_out_;
@@ -169,7 +169,7 @@ ParsedFlags parse_flags(const std::vector<std::string>& words) {
             values.assign(words.begin() + static_cast<std::ptrdiff_t>(taken), words.begin() + static_cast<std::ptrdiff_t>(most));
             taken = most;
         }
-        // Words behind a flag that takes none: a redirection behind a command, say.
+        // Words after a flag that takes none: a redirection after a command, say.
         if (taken < end && stray.lists_more(account.stray)) add_once(account.stray, joined("", words, taken, end).substr(1));
         (flag->read ? parsed.used : parsed.not_read)[meaning] = std::move(values);
         switch (flag->effect) {

@@ -23,7 +23,7 @@ enum class FlagEffect : std::uint8_t {
 struct Flag {
     FlagArity arity;
     FlagEffect effect;
-    /// What a flag of not_computed is, in words; for flags used "layout" where a search chooses instead, and "length of training".
+    /// Describes a flag of not_computed in words; for flags used "layout" where a search chooses instead, and "length of training".
     std::string_view feature;
     Decides decides;  ///< of not_computed
     bool read;        ///< interpreted: all that are used, and others for export and mgplan's own runs
@@ -50,7 +50,7 @@ struct ParsedFlags {
 /// graphs, recomputed modules and layers, the order of axes): the others are `searched`. How long training goes on has no effect on it.
 [[nodiscard]] FlagAccount without_layout_flags(FlagAccount account);
 
-/// Never fails: what is not known lands in `account.unknown`. Values behind "=" are taken too (--num-layers=32).
+/// Never fails: unknown words go to `account.unknown`. Values after "=" are taken too (--num-layers=32).
 [[nodiscard]] ParsedFlags parse_flags(const std::vector<std::string>& words);
 
 }  // namespace mgplan::formats

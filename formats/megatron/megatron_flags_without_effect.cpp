@@ -3,7 +3,7 @@
 #include "formats/megatron/megatron_flag_groups.hpp"
 
 // Source: megatron/training/arguments.py of Megatron-LM over its releases, and the dataclasses that it makes flags of (argument_utils.py,
-// d98e8a64). torchrun's own flags stand beside them in scripts.
+// d98e8a64). Scripts also hold torchrun's own flags.
 
 namespace mgplan::formats {
 namespace {
@@ -61,16 +61,16 @@ constexpr std::array kFlagsWithoutEffect{
               "moe-router-topk-limited-devices "
               "fp8-margin fp8-interval fp8-amax-history-len fp8-amax-compute-algo tp-comm-overlap-cfg tp-comm-bootstrap-backend "
               "num-mla-groups"},
-    // Tell that a checkpoint brings the rows of the vocabulary.
+    // Show that a checkpoint brings the rows of the vocabulary.
     FlagGroup{FlagArity::none, FlagEffect::without, "", "use-checkpoint-args", Decides::nothing, kOfRule},
     FlagGroup{FlagArity::one, FlagEffect::without, "", "pretrained-checkpoint", Decides::nothing, kOfRule},
-    // Tells a checkpoint that training goes on from, from one that it begins with.
+    // Distinguish a checkpoint from which training goes on from one with which it begins.
     FlagGroup{FlagArity::none, FlagEffect::without, "", "finetune skip-train ddp-average-in-collective calculate-per-token-loss",
               Decides::nothing, kOfRule},
     FlagGroup{FlagArity::one, FlagEffect::without, "", "dataloader-type", Decides::nothing, kOfRule},
     // Models of Megatron-core take it and read it nowhere (models/gpt/gpt_model.py, hybrid/hybrid_model.py).
     FlagGroup{FlagArity::none, FlagEffect::without, "", "fp16-lm-cross-entropy"},
-    // What weights in parts do not go with, or need (formats/megatron/megatron_weight_shards.cpp).
+    // Flags that weights in parts exclude or need (formats/megatron/megatron_weight_shards.cpp).
     FlagGroup{FlagArity::one, FlagEffect::without, "", "eval-global-batch-size eval-micro-batch-size", Decides::nothing, kOfRule},
     FlagGroup{FlagArity::none, FlagEffect::without, "", "dist-ckpt-optim-fully-reshardable distrib-optim-fully-reshardable-mem-efficient",
               Decides::nothing, kOfRule},
@@ -80,9 +80,9 @@ constexpr std::array kFlagsWithoutEffect{
               "stderr-sink-level log-avg-skip-iterations log-avg-reset-interval wandb-name data-impl trigger-path max-padding-length "
               "patch-tokenizer-type qknorm-impl ademamix-alpha ademamix-beta3 ademamix-beta3-warmup ademamix-alpha-warmup"},
     FlagGroup{FlagArity::none, FlagEffect::without, "", "disable-last-saving no-query-key-layer-scaling use-mpi"},
-    // Branch dev: matrices padded to whole ranks for Muon, which main does without asking and which is predicted.
+    // Branch dev: matrices padded to whole ranks for Muon, which main always does and which is predicted.
     FlagGroup{FlagArity::none, FlagEffect::without, "", "use-layer-wise-param-layout"},
-    // Tells gpt-oss' gate from others: values, not bytes or time.
+    // Distinguishes gpt-oss' gate from others: values, not bytes or time.
     FlagGroup{FlagArity::one, FlagEffect::without, "", "glu-linear-offset", Decides::nothing},
     // Flextron's and distillation's settings; the feature itself is named by its switch.
     FlagGroup{FlagArity::many, FlagEffect::without, "",
@@ -235,7 +235,7 @@ constexpr std::array kFlagsWithoutEffect{
     FlagGroup{FlagArity::one, FlagEffect::without, "",
               "rl-inference-expert-model-parallel-size rl-inference-pipeline-model-parallel-size "
               "rl-inference-tensor-model-parallel-size rl-prompts-per-eval rl-sequence-packing-algo rl-submission-granularity"},
-    // Reinforcement learning, which --perform-rl-step asks for; these change nothing without it.
+    // Reinforcement learning, which --perform-rl-step switches on; these change nothing without it.
     FlagGroup{FlagArity::none, FlagEffect::without, "",
               "rl-partial-rollouts rl-skip-bos-token rl-verify-model-weights-swap rl-training-cuda-graphs rl-persist-cuda-graphs "
               "rl-offload-optimizer-during-inference rl-offload-inference-model-weights-when-idle rl-inference-logprobs-is-correction"},

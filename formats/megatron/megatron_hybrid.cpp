@@ -83,7 +83,7 @@ LayerPart mlp_part(const ModelSpec& model, std::int64_t width, bool biased) {
             {{"width", width}, {"gated", model.gated_mlp ? 1 : 0}, {"bias", biased ? 1 : 0}, {"activation", activation_size(model)}}};
 }
 
-/// The experts, and what stands beside them.
+/// The experts, and the parts that follow them.
 std::vector<LayerPart> expert_parts(const ModelSpec& model) {
     const MoeSpec& moe = *model.moe;
     std::vector<LayerPart> parts{{"experts",

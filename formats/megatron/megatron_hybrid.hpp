@@ -17,7 +17,7 @@ struct HybridPattern {
     std::string flag;                    ///< that gives it
     std::string layers;                  ///< M Mamba-2, G gated delta net, * attention, - MLP, E experts
     std::vector<std::int64_t> segments;  ///< layers between two |; one segment without
-    std::int64_t predicted = 0;          ///< depths of multi-token prediction behind /
+    std::int64_t predicted = 0;          ///< depths of multi-token prediction after /
     [[nodiscard]] bool holds(char letter) const { return letter != 0 && layers.find(letter) != std::string::npos; }
 };
 
@@ -25,14 +25,15 @@ struct HybridPattern {
 /// --hybrid-mlp-ratio over --num-layers. Nothing for other models. Reports no problem: check_hybrid() does.
 [[nodiscard]] std::optional<HybridPattern> hybrid_pattern(FlagReader& flags);
 
-/// Whether --experimental-attention-variant (or --linear-attention-type, its name before) asks for gated delta nets.
+/// True if --experimental-attention-variant (or --linear-attention-type, its name before) selects gated delta nets.
 [[nodiscard]] bool has_delta_nets(FlagReader& flags);
 
-/// Rules of a pattern and of the flags beside it; what of it is not computed is said. In front of the model's other flags.
+/// Checks the rules of a pattern and of the flags given with it; reports the parts that are not computed. Runs before the model's other
+/// flags.
 void check_hybrid(FlagReader& flags, const HybridPattern& pattern);
 /// --spec names a Python function that makes the layers: those of HybridModel itself change nothing, others are not computed.
 void read_spec(FlagReader& flags, bool hybrid);
-/// Describes the layers of a model, whose fields have been read, by parts where a pattern or delta nets ask for it.
+/// Describes the layers of a model, whose fields have been read, by parts if it has a pattern or delta nets.
 void compose_hybrid(FlagReader& flags, ModelSpec& model, const std::optional<HybridPattern>& pattern);
 
 /// The stages of a pattern with | as --pipeline-model-parallel-layout writes them; nothing without.

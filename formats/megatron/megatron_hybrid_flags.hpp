@@ -7,7 +7,7 @@
 
 namespace mgplan::formats {
 
-/// Whether a pattern says the number of a model's layers, their kinds, and with | their stages.
+/// True if a pattern gives the number of a model's layers, their kinds, and with | their stages.
 [[nodiscard]] bool layers_by_pattern(const ModelSpec& model);
 
 }  // namespace mgplan::formats

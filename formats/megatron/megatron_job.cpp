@@ -57,8 +57,8 @@ std::string headline(const MegatronJob& job) {
     return fmt::format("# Megatron-LM{}: {}, {}\n# {}\n", version, job.model, job.layout, kLeftOpen);
 }
 
-/// Before branch dev pretrain_gpt.py builds no layers of multi-token prediction beside attention of another kind (gpt_layer_specs.py,
-/// get_gpt_decoder_layer_specs). Without it the model trains, and that it is missing is found as what flags do not say.
+/// Before branch dev pretrain_gpt.py builds no layers of multi-token prediction with attention of another kind (gpt_layer_specs.py,
+/// get_gpt_decoder_layer_specs). Without it the model trains; the check of values that flags do not say finds that it is missing.
 bool may_predict_more(const ModelSpec& model, std::optional<MegatronVersion> version) {
     const bool varied = (model.mla && model.mla->index_heads > 0) || (!model.compositions.empty() && !layers_by_pattern(model));
     return !varied || !version || !kReleasedMegatrons.contains(*version);

@@ -17,12 +17,12 @@ bool is_interleaved(const Job& job) {
     return job.layout->vpp > 1;
 }
 
-/// Whether flags say how layers are split: of hybrids the pattern does.
+/// True if flags say how layers are split: of hybrids the pattern does.
 bool has_split(const Job& job) {
     return !layers_by_pattern(job.model);
 }
 
-/// Also of models without experts, where data parallelism is not all that lies behind the other axes: both grids need as much of it
+/// Also of models without experts, if data parallelism is not all that follows the other axes: both grids need equally much of it
 /// (parallel_state.py, initialize_model_parallel).
 bool has_expert_grid(const Job& job) {
     const LayoutRequest& layout = *job.layout;
@@ -32,7 +32,7 @@ bool has_expert_grid(const Job& job) {
 void read_cp_comm_type(FlagReader& flags, Job& job) {
     const auto types = flags.texts("--cp-comm-type");
     if (types.empty()) return;
-    // transformer_config.py, __post_init__, asks for the number under context parallelism alone.
+    // transformer_config.py, __post_init__, checks the number under context parallelism alone.
     if (types.size() > 1 && job.layout->cp > 1 && std::ssize(types) != job.model.layers)
         flags.problem("--cp-comm-type names {} kinds for {} layers; give one kind, or one for each layer", types.size(), job.model.layers);
     if (job.layout->cp > 1 && std::any_of(types.begin(), types.end(), [&](const auto& type) { return type != types.front(); }))
@@ -157,7 +157,7 @@ constinit const FlagTopic kParallelTopic{kParallelFlags};
 void read_layout(FlagReader& flags, Job& job) {
     LayoutRequest& layout = *job.layout;
     layout.engine = Engine::megatron;
-    // Megatron-LM splits evenly unless told otherwise; a request without any wish says so.
+    // Megatron-LM splits evenly by default; a request without any wish means that.
     layout.split.emplace();
     read_topic(flags, kParallelTopic, job);
     layout.sequence_parallel = layout.sequence_parallel && layout.tp > 1;  // without tensor parallelism Megatron-LM switches it off

@@ -22,10 +22,10 @@ std::string_view trimmed(std::string_view text) {
     return text;
 }
 
-/// What stands between `name` (with its colon) and the next bar, or nothing.
+/// The text between `name` (with its colon) and the next bar, or nothing.
 std::optional<std::string_view> field(std::string_view line, std::string_view name) {
     for (auto at = line.find(name); at != std::string_view::npos; at = line.find(name, at + 1)) {
-        // "allocated:" also ends "max allocated:": a field begins behind a bar or at the start.
+        // "allocated:" also ends "max allocated:": a field begins after a bar or at the start.
         const std::string_view before = trimmed(line.substr(0, at));
         if (!before.empty() && before.back() != '|') continue;
         const std::string_view rest = line.substr(at + name.size());

@@ -1,5 +1,5 @@
 #pragma once
-// What a Megatron-LM job says while it trains: times of iterations and memory of ranks.
+// Log of a Megatron-LM job while it trains: times of iterations and memory of ranks.
 
 #include <cstdint>
 #include <optional>
@@ -34,8 +34,8 @@ struct MegatronLog {
     std::vector<LoggedMemory> memory;
 };
 
-/// Reads the lines above and passes over all others; anything may stand in front of them (a launcher's rank, a date). Throws
-/// ConfigError naming `where` and line where one of them is broken (the first few), and when there is no iteration at all.
+/// Reads the lines above and passes over all others; any text may precede them (a launcher's rank, a date). Throws ConfigError naming
+/// `where` and line where one of them is broken (the first few), and when there is no iteration at all.
 [[nodiscard]] MegatronLog read_megatron_log(std::string_view text, const std::string& where);
 
 /// Iterations once training runs steadily: without the first line of the log (or of a job started again), which holds compilation

@@ -21,7 +21,7 @@ struct MegatronMixer {
     LayerPart (*read)(FlagReader& flags, const ModelSpec& model) = nullptr;
     /// Writes the flags of a part's sizes.
     void (*write)(FlagWriter& out, const LayerPart& part) = nullptr;
-    /// What of such a part Megatron-LM has no flags for, in words; empty where it has them all.
+    /// Describes the values of such a part for which Megatron-LM has no flags; empty where it has them all.
     std::string (*unwritten)(const LayerPart& part) = nullptr;
     /// Where Megatron-LM has flags for it that are not written here; such a row has nothing else.
     std::string_view elsewhere = {};

@@ -6,7 +6,7 @@
 #include "formats/megatron/flag_rows.hpp"
 #include "plan/layout/megatron_offload.hpp"
 
-// What waits in the host's memory.
+// State that waits in the host's memory.
 
 namespace mgplan::formats {
 namespace {
@@ -72,7 +72,7 @@ bool states_may_wait(const TrainingSpec& training) {
     return megatron_offload_obstacles(alone, {}).empty();
 }
 
-/// The name that every version of it knows, where that says all.
+/// The name that every version with the feature has, where that says all.
 void write_waiting_states(FlagWriter& out, const Job& job) {
     const TrainingSpec& training = *job.training;
     if (training.offload.states == 0 || !states_may_wait(out.plan().training)) return;
@@ -147,7 +147,7 @@ bool exports_host_optimizer(const TrainingSpec& training) {
            !training.megatron.fully_sharded.active();
 }
 
-/// What waits in the host's memory. Rules: plan/layout/megatron_offload.hpp.
+/// Reads the flags of state that waits in the host's memory. Rules: plan/layout/megatron_offload.hpp.
 void read_offloading(FlagReader& flags, Job& job) {
     TrainingSpec& training = *job.training;
     read_topic(flags, kOffloadingTopic, job);

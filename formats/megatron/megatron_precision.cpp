@@ -80,7 +80,7 @@ void read_layers_in_bf16(FlagReader& flags, Job& job) {
                                kEnd = "--num-layers-at-end-in-bf16";
     const std::int64_t start = flags.integer_or(kStart, 1, 0, ModelLimits::layers), end = flags.integer_or(kEnd, 1, 0, ModelLimits::layers);
     if (!flags.has(kSwitch) || !quantised(training.precision)) {
-        // All layers are in bf16 then, those that are asked for among them.
+        // All layers are in bf16 then, including those that the flags name.
         for (const std::string_view flag : {kStart, kEnd}) flags.idle(flag);
         return;
     }
@@ -111,7 +111,7 @@ void write_layers_in_bf16(FlagWriter& out, const Job& job) {
     out.integer("num-layers-at-end-in-bf16", switches.bf16_layers_at_end);
 }
 
-/// bf16 accumulates gradients in fp32 unless told otherwise; fp16 only when told to.
+/// bf16 accumulates gradients in fp32 by default; fp16 only if a flag says so.
 void read_gradients(FlagReader& flags, Job& job) {
     const bool bf16 = flags.has("--bf16"), fp16 = flags.has("--fp16") && !bf16;
     const Dtype main = flags.choice<Dtype>("--main-grads-dtype", Dtype::fp32, {{"fp32", Dtype::fp32}, {"bf16", Dtype::bf16}});

@@ -38,7 +38,7 @@ void read_modules(FlagReader& flags, Job& job) {
         }
     }
     if (flags.has("--moe-layer-recompute")) {
-        // transformer_config.py: the old name of the module moe, beside those that are recomputed anyway.
+        // transformer_config.py: the old name of the module moe, in addition to those that are recomputed anyway.
         if (layout.recompute == Recompute::full)
             flags.problem("--moe-layer-recompute with --recompute-granularity full, which recomputes all layers; remove it");
         layout.recompute = Recompute::selective;

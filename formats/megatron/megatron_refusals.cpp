@@ -26,8 +26,8 @@ void refuse_adapters(FlagReader& flags) {
         flags.cannot_plan("{}: adapters (LoRA) cannot be planned; leave out the flags that begin with --lora, to train all weights", found);
 }
 
-/// A teacher beside the model, or what one has written: Model Optimizer's (megatron/post_training/arguments.py), cached logits of
-/// Megatron-LM (--logits-load-dir, _add_logits_distillation_args), and Megatron-DeepSpeed's (--kd, --mos, arguments.py).
+/// A teacher of the model, or its output: Model Optimizer's (megatron/post_training/arguments.py), cached logits of Megatron-LM
+/// (--logits-load-dir, _add_logits_distillation_args), and Megatron-DeepSpeed's (--kd, --mos, arguments.py).
 void refuse_distillation(FlagReader& flags) {
     for (const auto* flag : {"--export-kd-teacher-load", "--logits-load-dir", "--kd", "--mos", "--load-teacher"}) {
         if (!flags.has(flag)) continue;

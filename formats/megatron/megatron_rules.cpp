@@ -31,8 +31,8 @@ std::optional<double> scaled_number(std::string text) {
     return number && *number >= 0 && *number <= 1e18 ? std::optional(*number * factor) : std::nullopt;
 }
 
-/// --train-iters and --train-samples; 0 is as good as neither, and what only running the script would tell stays open. At both together
-/// Megatron-LM stops (arguments.py, validate_args) but where it trains nothing.
+/// --train-iters and --train-samples; 0 counts as absent, and values that only a run of the script would reveal stay open. Megatron-LM
+/// stops at both together (arguments.py, validate_args) but where it trains nothing.
 void read_length(FlagReader& flags, Job& job) {
     const auto read = [&flags](const char* flag) -> std::optional<std::int64_t> {
         const std::string word = flags.raw(flag);

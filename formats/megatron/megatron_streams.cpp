@@ -21,7 +21,7 @@ constexpr std::array<std::string_view, 6> kOfStreams{"--mhc-num-residual-streams
                                                      kStreamBlock,
                                                      kFusedStreams};
 
-/// What main stops at and dev does not.
+/// Reports combinations that main stops at and dev does not.
 void check_main(FlagReader& flags, const Job& job) {
     const LayoutRequest& layout = *job.layout;
     if (layout.pp > 1)
@@ -39,7 +39,7 @@ void check_main(FlagReader& flags, const Job& job) {
     if (flags.has(kFusedStreams)) flags.problem("{} is of branch dev, which has {} in place of {}", kFusedStreams, kDevSwitch, kMainSwitch);
 }
 
-/// Checks recompute. `repeats`: the module mhc is asked for.
+/// Checks recompute. `repeats`: true if the module mhc is to be recomputed.
 void check_recompute(FlagReader& flags, const Job& job, bool main, bool repeats) {
     if (!repeats) return;
     if (job.layout->recompute_modules.contains(RecomputeModule::mlp))

@@ -18,7 +18,7 @@ constexpr std::array<MegatronVersionName, 3> kVersions{{{MegatronVersion::v0_19,
                                                         {MegatronVersion::dev, "dev", "branch dev at d48bd6be"}}};
 
 // The flags that megatron/training/arguments.py of each version makes (add_megatron_arguments), compared. Those in no version are of older
-// releases and forks; torchrun's own, and those that ModelOpt, Kitchen and the scripts beside pretrain_gpt.py add, are not among them.
+// releases and forks; torchrun's own, and those that ModelOpt, Kitchen and scripts other than pretrain_gpt.py add, are not among them.
 constexpr auto kVersionedFlags = std::to_array<VersionedFlags>({
     {{MegatronVersion::v0_20},
      WithoutFlag::refuse,

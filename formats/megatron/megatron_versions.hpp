@@ -36,7 +36,7 @@ struct MegatronVersionName {
 /// "0.19, 0.20"; "none of 0.19, 0.20, dev" for an empty set.
 [[nodiscard]] std::string versions_text(const MegatronVersions& versions);
 
-/// What a command does without a flag that its version lacks.
+/// Behaviour of a command without a flag that its version lacks.
 enum class WithoutFlag : std::uint8_t {
     refuse,  ///< the plan cannot be trained there
     omit,    ///< it is trained with the version's own value, which is named as lost
@@ -48,7 +48,7 @@ struct VersionedFlags {
     WithoutFlag without;
     std::string_view names;
 };
-/// Nothing for flags that all versions have, and for those that mgplan does not know.
+/// Nothing for flags that all versions have, and for those that mgplan does not have in its tables.
 [[nodiscard]] std::optional<VersionedFlags> versions_of_flag(std::string_view flag);
 
 }  // namespace mgplan::formats

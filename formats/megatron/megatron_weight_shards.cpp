@@ -21,8 +21,8 @@ std::int64_t read_parts(FlagReader& flags, std::string_view flag, std::int64_t o
     return 1;
 }
 
-/// Megatron-LM evaluates with the global batch unless told otherwise. Where none is given it takes a microbatch for each rank that has no
-/// part of another's weights, which is no multiple of all data-parallel ranks (arguments.py, validate_args, eval_global_batch_size).
+/// Megatron-LM evaluates with the global batch by default. Where none is given it takes a microbatch for each rank that has no part of
+/// another's weights, which is no multiple of all data-parallel ranks (arguments.py, validate_args, eval_global_batch_size).
 void check_batch(FlagReader& flags, std::int64_t parts) {
     for (const std::string_view batch : {"--global-batch-size", "--eval-global-batch-size", "--eval-micro-batch-size"}) {
         if (flags.has(batch)) return;
@@ -32,11 +32,11 @@ void check_batch(FlagReader& flags, std::int64_t parts) {
                   kDense, parts);
 }
 
-/// What Megatron-LM stops at beside weight shards, a model without experts and shards of theirs too.
+/// Reports combinations with weight shards that Megatron-LM stops at: for a model without experts also shards of experts.
 void check_rules(FlagReader& flags, const TrainingSpec& training, std::string_view flag) {
     if (training.precision == Precision::nvfp4 && !training.fp8_parameters)
         flags.problem("{} with --fp4-format needs --fp4-param-gather; add it", flag);
-    // Asked whether or not there is an --fp8-format.
+    // Checked with and without an --fp8-format.
     constexpr std::string_view kReuse = "--reuse-grad-buf-for-mxfp8-param-ag";
     const bool mxfp8 = training.megatron.fp8_recipe == Fp8Recipe::mxfp8;
     if (mxfp8 && training.precision != Precision::fp8 && !(flags.has("--fp8-param-gather") && flags.has(kReuse)))
@@ -56,7 +56,7 @@ void check_rules(FlagReader& flags, const TrainingSpec& training, std::string_vi
         flags.problem("{} needs --ckpt-format torch or torch_dist, not {}", flag, FlagReader::shown(format));
 }
 
-/// What of the job beside weight shards is not predicted; "" where all is.
+/// Names the feature of the job that is not predicted with weight shards; "" where all are.
 std::string_view not_predicted_beside(const Job& job, const TrainingSpec& training) {
     BesideOffload beside;
     if (job.layout->recompute == Recompute::selective) beside.recomputed = job.layout->recompute_modules;

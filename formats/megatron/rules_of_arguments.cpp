@@ -66,7 +66,7 @@ bool has_chunks_on_one_rank(C c) {
     return of_chunk && layers && *of_chunk > 0 && *layers / *of_chunk > 1;
 }
 
-/// The environment is known to have another number of hardware queues than tensor and context parallelism ask for.
+/// The environment sets a number of hardware queues other than the one that tensor and context parallelism need.
 bool lacks_one_queue(C c) {
     const auto queues = c.variable("CUDA_DEVICE_MAX_CONNECTIONS");
     const auto above_one = [&](std::string_view size) { return c.whole(size, 1).value_or(1) > 1; };
@@ -90,7 +90,7 @@ constexpr auto kArgumentRules = std::to_array<ArgumentRule>({
      "does not go with --external-cuda-graph; give --cuda-graph-impl local or transformer_engine in their place"},
     {kParser, 634, "--cuda-graph-scope", [](C c) { return c.has("--cuda-graph-scope") && c.has("--cuda-graph-modules"); },
      "is the old name of --cuda-graph-modules, and both are given; keep --cuda-graph-modules"},
-    // Line 1631 makes rope of --use-rotary-position-embeddings behind it; that such a command stops is not held against it.
+    // Line 1631 makes rope of --use-rotary-position-embeddings later; that such a command stops is not held against it.
     {kParser, 883, "--mtp-num-layers",
      [](C c) {
          return sets(c, "--mtp-num-layers") && !c.has("--use-rotary-position-embeddings") &&
@@ -201,7 +201,7 @@ constexpr auto kArgumentRules = std::to_array<ArgumentRule>({
      "needs --recompute-granularity full, without --recompute-activations; give that, or remove --distribute-saved-activations"},
     {kParser, 1426, "--recompute-method", [](C c) { return c.recomputes_selectively() && c.has("--recompute-method"); },
      "does not go with selective recompute; remove it, or give --recompute-granularity full"},
-    // On one tensor rank it stops too; published commands have it there, and it asks for nothing then.
+    // On one tensor rank it stops too; published commands have it there, where it has no effect.
     {kParser, 1442, "--tp-comm-overlap",
      [](C c) {
          return c.has("--tp-comm-overlap") && !c.has("--sequence-parallel") && c.whole("--tensor-model-parallel-size", 1).value_or(1) > 1;

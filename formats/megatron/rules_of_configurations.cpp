@@ -58,7 +58,7 @@ bool limits_routing_to_groups(C c) {
     return c.whole("--moe-router-group-topk", 0).value_or(0) != 0;
 }
 
-/// The kinds of balancing and their coefficients differ in number; of one kind nothing is asked.
+/// True if the kinds of balancing and their coefficients differ in number; a single kind passes.
 bool balances_without_coefficients(C c) {
     const std::size_t kinds = c.words("--moe-router-load-balancing-type").size(), coefficients = c.words("--moe-aux-loss-coeff").size();
     const bool known = coefficients > 0 || !c.has("--moe-aux-loss-coeff");
@@ -69,7 +69,7 @@ bool overlaps_shared_expert(C c) {
     return c.has("--moe-shared-expert-overlap") && c.has("--moe-shared-expert-intermediate-size");
 }
 
-/// Of the old name and the new.
+/// The old name and the new.
 bool pads_routing(C c) {
     return c.has_one_of("--moe-router-padding-for-fp8 --moe-router-padding-for-quantization");
 }

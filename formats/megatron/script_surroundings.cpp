@@ -13,7 +13,7 @@
 namespace mgplan::formats {
 namespace {
 
-/// "--nodes=4", "--nodes 4" and "-N 4" as 4; of "h100:8" the number behind the colon.
+/// "--nodes=4", "--nodes 4" and "-N 4" as 4; of "h100:8" the number after the colon.
 std::optional<std::int64_t> directive_value(const std::vector<std::string>& words, std::string_view name, std::string_view letter) {
     for (std::size_t i = 0; i < words.size(); ++i) {
         std::string value;
@@ -155,7 +155,7 @@ std::string_view sourced_path(std::string_view line) {
     else
         return {};
     line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
-    // Up to the first blank that stands in no command: $(dirname "$0")/common.sh.
+    // Up to the first blank outside a command substitution: $(dirname "$0")/common.sh.
     std::size_t end = 0;
     while (end < line.size() && !is_blank(line[end]) && line[end] != ';' && line[end] != '&' && line[end] != '|')
         end += std::max<std::size_t>(substitution_length(line.substr(end, 4096)), 1);
@@ -185,7 +185,7 @@ std::optional<std::string> sourced_file(const std::string& path, const std::stri
         try {
             return read_text_file(candidate.string(), "sourced", std::size_t{1} << 20U);
         } catch (const ConfigError&) {
-            return std::nullopt;  // unreadable or too long: told as not at hand
+            return std::nullopt;  // unreadable or too long: reported as not available
         }
     }
     return std::nullopt;

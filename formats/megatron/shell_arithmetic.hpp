@@ -1,5 +1,5 @@
 #pragma once
-// Values of a shell's integer arithmetic: what stands between $(( and )).
+// Values of a shell's integer arithmetic: the text between $(( and )).
 
 #include <cstdint>
 #include <functional>

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kDeepestBlock = 64;
 
-/// Steps from word to word; tells which of them stand where a command's name does.
+/// Steps from word to word and marks those in the position of a command's name.
 class CommandWords {
 public:
     explicit CommandWords(std::string_view text) : text_(text.substr(0, kLongestBlock)) {}
@@ -25,7 +25,7 @@ public:
         pass_word();
         word_.end = at_;
         const std::string_view word = text();
-        // Behind these a command follows; behind others its arguments.
+        // A command follows these; arguments follow other words.
         static constexpr std::array kOpeners{"if", "then", "elif", "else", "while", "until", "do", "!", "{", "time"};
         expects_command_ = in_command_position_ && std::find(kOpeners.begin(), kOpeners.end(), word) != kOpeners.end();
         return true;
@@ -122,8 +122,8 @@ std::string_view closer_of(std::string_view word) {
 /// Follows the statements that open and close; `outermost` are the words that belong to the first of them.
 class OpenStatements {
 public:
-    /// Whether the word, which stands in command position, belongs to the outermost statement: it opened that, closed it, or no other is
-    /// open. Nothing once they are nested too deeply.
+    /// True if the word, which is in command position, belongs to the outermost statement: it opened that, closed it, or no other is open.
+    /// Nothing once they are nested too deeply.
     std::optional<bool> take(std::string_view word) {
         if (!open_.empty() && word == open_.back()) {
             open_.pop_back();

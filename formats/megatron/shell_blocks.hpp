@@ -24,26 +24,26 @@ struct ShellBranch {
 
 struct ShellIf {
     std::vector<ShellBranch> branches;
-    std::size_t behind = 0;  ///< behind fi
+    std::size_t behind = 0;  ///< after fi
 };
 
 struct ShellLoop {
     TextPart test;  ///< between while (or until) and do
     TextPart body;
-    std::size_t behind = 0;  ///< behind done
+    std::size_t behind = 0;  ///< after done
 };
 
 struct ShellFunction {
     std::string name;
     TextPart body;
-    std::size_t behind = 0;  ///< behind the brace
+    std::size_t behind = 0;  ///< after the brace
 };
 
 /// The longest statement that is followed.
 inline constexpr std::size_t kLongestBlock = std::size_t{64} << 10U;
 
-// The statement at the front of a text. Nothing where another one stands there, where it stays open or is longer than kLongestBlock,
-// and where statements are nested more than 64 deep.
+// The statement at the front of a text. Nothing if another one is there, if it stays open or is longer than kLongestBlock, or if statements
+// are nested more than 64 deep.
 [[nodiscard]] std::optional<ShellIf> if_statement(std::string_view text);
 /// A while loop.
 [[nodiscard]] std::optional<ShellLoop> while_loop(std::string_view text);

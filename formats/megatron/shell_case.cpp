@@ -21,7 +21,7 @@ std::string unquoted(std::string_view word) {
     return plain;
 }
 
-/// Whether one of the patterns fits; nothing where one is no word with or without * and ?.
+/// True if one of the patterns fits; nothing where one is no word with or without * and ?.
 std::optional<bool> fits(std::string_view patterns, const std::string& value) {
     bool any = false;
     for (const std::string& each : split(patterns, '|')) {

@@ -11,7 +11,7 @@ namespace mgplan::formats {
 /// Offsets in the text that a `case` starts.
 struct ChosenArm {
     std::size_t begin = 0, end = 0;  ///< statements of the arm that runs; empty where no pattern fits
-    std::size_t behind = 0;          ///< behind the line of esac
+    std::size_t behind = 0;          ///< after the line of esac
 };
 
 /// The word between case and in, at the front of `text`; nothing for other lines.

@@ -44,7 +44,7 @@ void LaunchCommand::take(std::string_view line) {
     lists_.take_back(doubts);
 }
 
-/// The words of a line behind its last `….py` that is no flag's value; nothing where a quote stays open.
+/// The words of a line after its last `….py` that is no flag's value; nothing where a quote stays open.
 std::optional<LaunchCommand::Words> LaunchCommand::arguments_in(const std::string& line) {
     Words words;
     bool behind_file = false;
@@ -112,7 +112,7 @@ ArgumentWords with_doubts(std::vector<std::string> words, const Variables& varia
                         where, fmt::join(doubtful, ", ")));
     std::vector<std::string> unset(doubts.unknown_values.begin(), doubts.unknown_values.end());
     for (const auto& name : doubts.unknown) {
-        // What a command prints, or a file that is not at hand sets, may be flags; what nothing sets is empty.
+        // The output of a command, or a variable that an unavailable file sets, may hold flags; a variable that nothing sets is empty.
         const auto why = variables.why_unknown(name);
         if (why)
             found.missing.push_back(

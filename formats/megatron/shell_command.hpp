@@ -12,7 +12,7 @@
 
 namespace mgplan::formats {
 
-/// Whether words describe a model: --num-layers, --hidden-size.
+/// True if words describe a model: --num-layers, --hidden-size.
 [[nodiscard]] bool names_model(const std::vector<std::string>& words);
 
 /// Looks for the command in the lines of a script: the last that runs a Python file with a model's flags.
@@ -23,7 +23,7 @@ public:
     /// All must outlive it.
     LaunchCommand(Variables& variables, FlagLists& lists, const std::string& where) : variables_(variables), lists_(lists), where_(where) {}
 
-    /// Keeps the words behind a Python file if they describe a model.
+    /// Keeps the words after a Python file if they describe a model.
     void take(std::string_view line);
     /// The words of a simple command, with lists put in; nothing where a quote stays open.
     [[nodiscard]] std::optional<Words> words_of(std::string_view line);
@@ -40,7 +40,8 @@ private:
     Words words_;
 };
 
-/// The words with sentences on what only running the script would tell. `not_sourced`: files that it sources and that are not at hand.
+/// The words with sentences on facts that only a run of the script would reveal. `not_sourced`: files that it sources and that are not
+/// available.
 [[nodiscard]] ArgumentWords with_doubts(std::vector<std::string> words, const Variables& variables, const FlagLists& lists,
                                         const std::vector<std::string>& not_sourced, const std::string& where);
 

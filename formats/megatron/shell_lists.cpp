@@ -108,14 +108,14 @@ FlagLists::Words FlagLists::spliced(const Words& words) {
         } else if (!reference || (!reference->subscript && !stands_for_flags(out, reference->name))) {
             out.push_back(word);
         } else if (!reference->has_default || variables_.why_unknown(reference->name)) {
-            // Behind a flag that takes values it holds those, and no flags.
+            // After a flag that takes values it holds those, and no flags.
             (stands_for_flags(out, reference->name) ? doubts_.unknown : doubts_.unknown_values).insert(reference->name);
         }
     }
     return out;
 }
 
-/// Whether a bare $NAME behind these words, of a variable that is not known, is no flag's value.
+/// True if a bare $NAME after these words, of a variable that is not known, is no flag's value.
 bool FlagLists::stands_for_flags(const Words& before, const std::string& name) const {
     if (variables_.known(name) || (!name.empty() && std::isdigit(static_cast<unsigned char>(name[0])) != 0)) return false;
     std::size_t values = 0;

@@ -48,10 +48,10 @@ public:
     /// All words of lists that hold flags, each list's own once.
     [[nodiscard]] const Words& all() const { return all_; }
 
-    /// What was put in and is not sure.
+    /// Uncertain parts of the text that was put in.
     struct Doubts {
         std::set<std::string> unknown;         ///< lists that were to be put in and are not known
-        std::set<std::string> unknown_values;  ///< those of them behind a flag that takes values
+        std::set<std::string> unknown_values;  ///< those of them after a flag that takes values
         std::set<std::string> doubtful;        ///< lists that a condition fills
     };
     [[nodiscard]] const Doubts& doubts() const { return doubts_; }

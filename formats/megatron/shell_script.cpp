@@ -26,7 +26,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-/// Whether the last character closes an array: parentheses inside a word (layout strings) pair up.
+/// True if the last character closes an array: parentheses inside a word (layout strings) pair up.
 bool ends_array(std::string_view word) {
     return word.ends_with(')') && std::count(word.begin(), word.end(), ')') > std::count(word.begin(), word.end(), '(');
 }
@@ -123,7 +123,7 @@ private:
         --nested_;
     }
 
-    /// Whether statements may still be followed that are so long; each time that one is read counts.
+    /// Counts the bytes of a statement each time that one is read; true if it may still be followed.
     bool spend(std::size_t bytes) {
         constexpr std::size_t kMost = std::size_t{8} << 20U;
         spent_ += bytes + 1;
@@ -152,7 +152,7 @@ private:
         return true;
     }
 
-    /// Reads the branch of an `if` that runs, where its conditions can be told.
+    /// Reads the branch of an `if` that runs, where its conditions can be decided.
     bool read_if() {
         const auto found = statement_here("if", if_statement);
         if (!found) return false;
@@ -167,7 +167,7 @@ private:
         return true;
     }
 
-    /// Reads a loop over the script's arguments as often as it runs; behind any other that names them they are not known.
+    /// Reads a loop over the script's arguments as often as it runs; after any other that names them they are not known.
     bool read_loop() {
         const auto found = statement_here("while", while_loop);
         if (!found) return false;
@@ -263,7 +263,7 @@ private:
         read_part(sourced_.back(), {0, sourced_.back().size()});
     }
 
-    /// Counts on from the line asked for before, so that a script of many lines is not counted from its start for each of them.
+    /// Counts on from the line of the previous call, so that a script of many lines is not counted from its start for each of them.
     [[nodiscard]] std::int64_t line_number() {
         const std::size_t at = std::min(at_, text_.size());
         if (counted_text_ != text_.data() || at < counted_at_) {
@@ -277,7 +277,7 @@ private:
         return line_;
     }
 
-    /// Words that stand before others on their line: `then NAME=…`.
+    /// Words that precede others on their line: `then NAME=…`.
     bool skip_keyword() {
         for (const std::string_view keyword : {"then", "else", "do"}) {
             const std::size_t end = at_ + keyword.size();
@@ -344,7 +344,7 @@ private:
                                                        command ? "by a command, which is not run" : "from what the file does not set"));
     }
 
-    /// The words from behind an array's opening parenthesis.
+    /// The words after an array's opening parenthesis.
     Words array(WordScanner& scanner) {
         Words words;
         bool closed = false;
@@ -412,7 +412,7 @@ private:
         commands_.take(line);
     }
 
-    /// Reads the arm of a `case` that runs, where that can be told.
+    /// Reads the arm of a `case` that runs, where that can be decided.
     bool read_case() {
         const std::string_view rest = text_.substr(at_);
         const auto word = word_of_case(rest);
@@ -450,7 +450,7 @@ private:
     const std::string& folder_;
     std::size_t at_ = 0;
     std::deque<std::string> sourced_;       // texts of the files that are read besides
-    std::vector<std::string> not_sourced_;  // those that are not at hand, with their lines
+    std::vector<std::string> not_sourced_;  // those that are not available, with their lines
     int depth_ = 0;                         // of if, case and loops
     Variables variables_;
     FlagLists lists_{variables_, where_};
@@ -463,10 +463,10 @@ private:
     std::map<std::string, Function> functions_;
     int nested_ = 0, calls_ = 0;          // parts and functions that are being read
     std::size_t spent_ = 0;               // bytes of the statements that were followed
-    int open_cases_ = 0;                  // whose arm that runs is not known
+    int open_cases_ = 0;                  // open `case` statements without a known arm that runs
     bool ended_ = false;                  // the script's end, or that of a function
     bool returned_ = false;               // of a function alone
-    std::int64_t exit_line_ = 0;          // of an exit that tells a failure
+    std::int64_t exit_line_ = 0;          // of an exit with a failure
     const char* counted_text_ = nullptr;  // line_number(): line_ is that of counted_at_ in this text
     std::size_t counted_at_ = 0;
     std::int64_t line_ = 1;

@@ -50,7 +50,7 @@ Truth compared(const std::string& left, const std::string& sign, const std::stri
     return std::nullopt;
 }
 
-/// What stands between the brackets.
+/// Truth of the condition between the brackets.
 Truth inside_brackets(Tokens tokens, bool double_brackets) {
     const auto split_at = [&](std::string_view one, std::string_view other, auto join) -> std::optional<Truth> {
         for (std::size_t i = 1; i + 1 < tokens.size(); ++i) {
@@ -99,7 +99,7 @@ Truth truth_of_list(Tokens tokens) {
         if (i < tokens.size()) {
             brackets += tokens[i] == "[[" ? 1 : tokens[i] == "]]" ? -1 : 0;
             if (brackets > 0 || (tokens[i] != "&&" && tokens[i] != "||")) continue;
-            if (!sign.empty() && sign != tokens[i]) return std::nullopt;  // both kinds: told by their order
+            if (!sign.empty() && sign != tokens[i]) return std::nullopt;  // mixed && and ||: not followed
         }
         const Truth part = truth_of_command(tokens.subspan(begin, i - begin));
         truth = sign.empty() ? part : sign == "&&" ? both_true(truth, part) : either_true(truth, part);
@@ -113,7 +113,7 @@ Truth truth_of_list(Tokens tokens) {
 
 std::optional<bool> fits_pattern(std::string_view text, std::string_view pattern) {
     if (pattern.find('[') != std::string_view::npos) return std::nullopt;
-    // Where the last star stands, and what it has taken so far.
+    // Place of the last star, and the text that it has taken so far.
     std::size_t at = 0, star = std::string_view::npos, taken = 0;
     for (std::size_t i = 0; i < text.size();) {
         if (at < pattern.size() && pattern[at] == '*') {

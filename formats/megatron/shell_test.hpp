@@ -1,5 +1,5 @@
 #pragma once
-// The conditions of a shell script, as far as its variables are known: what stands behind if and while.
+// The conditions of a shell script after if and while, as far as its variables have known values.
 
 #include <optional>
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace mgplan::formats {
 
-/// The truth of a condition: [ … ], [[ … ]], test …, (( … )), true and false, with !, && and ||. Nothing where it asks for files or
-/// commands, for variables that are not known or hang on a condition themselves, or holds what is not understood.
+/// The truth of a condition: [ … ], [[ … ]], test …, (( … )), true and false, with !, && and ||. Nothing if it depends on files or
+/// commands, on variables that are not known or hang on a condition themselves, or holds unsupported syntax.
 [[nodiscard]] std::optional<bool> truth_of(std::string_view condition, Variables& variables, const std::string& where);
 
-/// Whether a text fits a pattern of * and ?. Nothing for patterns with brackets.
+/// True if a text fits a pattern of * and ?. Nothing for patterns with brackets.
 [[nodiscard]] std::optional<bool> fits_pattern(std::string_view text, std::string_view pattern);
 
 }  // namespace mgplan::formats

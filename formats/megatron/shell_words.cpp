@@ -113,7 +113,7 @@ std::optional<Variables::Reference> Variables::arithmetic_at(std::string_view te
     return Reference{dollar + length, "", std::to_string(*number)};
 }
 
-/// $#, ${#}, and $1 to $9, behind which digits may stand.
+/// $#, ${#}, and $1 to $9, which digits may follow.
 std::optional<Variables::Reference> Variables::argument_at(std::string_view text, std::size_t dollar) const {
     const std::string_view rest = text.substr(dollar + 1);
     for (const std::string_view count : {"#", "{#}"}) {
@@ -205,7 +205,7 @@ bool WordScanner::skip_blanks() {
 }
 
 std::string WordScanner::word() {
-    std::string word, open;  // open: what stands outside single quotes and may hold variables
+    std::string word, open;  // open: text outside single quotes, which may hold variables
     const auto flush = [&] {
         word += variables_.expand(open);
         open.clear();
@@ -274,7 +274,7 @@ void WordScanner::fail(std::string_view reason) const {
 
 std::size_t WordScanner::continuation_at(std::size_t at) const {
     if (text_[at] != '\\') return 0;
-    // Blanks behind the backslash are a frequent slip; they mean the same.
+    // Blanks after the backslash are a frequent slip; they mean the same.
     std::size_t end = at + 1;
     while (end < text_.size() && (text_[end] == '\r' || text_[end] == ' ' || text_[end] == '\t')) ++end;
     if (end < text_.size() && text_[end] == '\n') return end + 1 - at;

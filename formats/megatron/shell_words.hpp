@@ -21,7 +21,7 @@ namespace mgplan::formats {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
 }
 
-/// Variables a script assigns, in the order of the script; nothing for values that only running it would tell.
+/// Variables a script assigns, in the order of the script; nothing for values that only a run would reveal.
 class Variables {
 public:
     /// `perhaps`: the script assigns it under a condition.
@@ -31,7 +31,7 @@ public:
     /// It has this value whatever the script assigns to it.
     void fix(const std::string& name, std::string value);
     [[nodiscard]] bool fixed(const std::string& name) const { return fixed_.contains(name); }
-    /// What $1, $2, … and $# are; nothing: they are not known.
+    /// Sets $1, $2, … and $#; nothing: they are not known.
     void set_arguments(std::optional<std::vector<std::string>> words) { arguments_ = std::move(words); }
     [[nodiscard]] const std::optional<std::vector<std::string>>& arguments() const { return arguments_; }
     [[nodiscard]] bool known(const std::string& name) const { return values_.contains(name); }
@@ -47,12 +47,12 @@ public:
     /// ${NAME:=default} assigns, too.
     [[nodiscard]] std::string expand(std::string_view text);
 
-    /// So many bytes were put in from elsewhere (lists of words).
+    /// Counts `bytes` that were put in from elsewhere (lists of words).
     void put_in(std::size_t bytes) { expanded_ += bytes; }
-    /// Whether the values that were put in are more than a command's may be.
+    /// True if the values that were put in are more than a command's may be.
     [[nodiscard]] bool overflowed() const;
     [[nodiscard]] std::size_t expanded() const { return expanded_; }
-    /// What was put in since then is no part of the command: it became the value of one variable.
+    /// Uncounts the text put in since then: it became the value of one variable and is no part of the command.
     void take_back(std::size_t expanded_before) { expanded_ = expanded_before; }
     /// Those whose value, put in somewhere, hangs on a condition of the script.
     [[nodiscard]] const std::set<std::string>& doubtful() const { return doubtful_; }
@@ -99,7 +99,7 @@ public:
     [[noreturn]] void fail(std::string_view reason) const;
 
 private:
-    std::string double_quoted();  // the contents of the double quotes that start here; moves behind them
+    std::string double_quoted();  // the contents of the double quotes that start here; moves past them
     [[nodiscard]] std::size_t continuation_at(std::size_t at) const;
 
     std::string_view text_;

@@ -54,7 +54,7 @@ std::optional<std::string> file_at_hand(const std::string& named, const std::str
         std::error_code failed;
         if (!fs::is_regular_file(candidate, failed)) continue;
         const auto size = fs::file_size(candidate, failed);
-        if (failed || size > kLargestFile) return std::nullopt;  // too long: the name has to tell
+        if (failed || size > kLargestFile) return std::nullopt;  // too long: the name has to give it
         std::string bytes(size, '\0');
         std::ifstream file(candidate, std::ios::binary);
         file.read(bytes.data(), static_cast<std::streamsize>(size));

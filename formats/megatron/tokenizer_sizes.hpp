@@ -1,5 +1,5 @@
 #pragma once
-// How many tokens a Megatron-LM command's tokenizer has: from its files where they are at hand, else from its name.
+// Number of tokens of a Megatron-LM command's tokenizer: from its files if they are available, else from its name.
 
 #include <cstdint>
 #include <optional>
@@ -23,7 +23,7 @@ struct Vocabulary {
 
 /// A tokenizer that commands name.
 struct KnownTokenizer {
-    std::string_view pattern;  ///< what the last part of the name, in lower case, begins with
+    std::string_view pattern;  ///< beginning, in lower case, of the last part of the name
     std::string_view name;     ///< in words
     std::int64_t tokens;       ///< len(tokenizer), which Megatron-LM takes (core/tokenizers/text/libraries), special tokens included
     std::string_view source;
@@ -32,9 +32,9 @@ struct KnownTokenizer {
 /// All of them, with their sources; of several patterns that fit the longest counts.
 [[nodiscard]] std::span<const KnownTokenizer> known_tokenizers();
 
-/// The vocabulary before padding. Files are looked for as they are named within `folder` and beside the script under their own name; ""
+/// The vocabulary before padding. Files are looked for as they are named within `folder` and next to the script under their own name; ""
 /// reads none. Read are tokenizer.json (its vocabulary and added tokens), SentencePiece's .model (its pieces) and GPT-2's vocab.json (its
-/// entries), each of at most 64 MiB. Nothing where neither file nor name tells.
+/// entries), each of at most 64 MiB. Nothing if neither file nor name gives it.
 [[nodiscard]] std::optional<Vocabulary> find_vocabulary(const TokenizerFlags& flags, const std::string& folder);
 
 /// The pieces of a SentencePiece model: entries of field 1 of its protocol buffer (sentencepiece_model.proto, ModelProto.pieces). Nothing
