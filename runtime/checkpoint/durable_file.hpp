@@ -71,8 +71,8 @@ private:
     std::future<void> writing_;  ///< the write of the second; its end is waited for before buffers are freed
 };
 
-/// Writes a small file whole: under a temporary name in the same folder, to the disk, and then renamed into place together with the folder's
-/// entry. At any moment `path` holds what it held or all of `text`.
+/// Writes a small file whole: under a temporary name in the same folder, to the disk, and then renamed into place together with the
+/// folder's entry. At any moment `path` holds what it held or all of `text`.
 void replace_file(const std::string& path, std::string_view text, FilePurpose purpose = FilePurpose::checkpoint);
 
 /// Makes a folder and those above it; nothing where it exists. Throws RunError.
