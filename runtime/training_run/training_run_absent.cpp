@@ -1,5 +1,6 @@
 // Built where OpenBLAS was not found, instead of the others of this folder.
 #include "plan/text/errors.hpp"
+#include "runtime/training_run/export_weights.hpp"
 #include "runtime/training_run/rank_devices.hpp"
 #include "runtime/training_run/rank_prediction.hpp"
 #include "runtime/training_run/training_run.hpp"
@@ -19,6 +20,10 @@ const RankDevices& cpu_devices() {
     absent();
 }
 model::TrainingTask with_few_microbatches(const model::TrainingTask& /*task*/) {
+    absent();
+}
+void check_export_folder(const std::string& /*folder*/, const TrainingIdentity& /*training*/, const PublishedCheckpoint* /*read*/,
+                         bool /*force*/) {
     absent();
 }
 bool training_available() {
