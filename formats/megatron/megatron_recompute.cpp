@@ -1,4 +1,5 @@
 #include <array>
+#include <optional>
 #include <string>
 
 #include "formats/megatron/flag_rows.hpp"
@@ -36,6 +37,10 @@ void read_modules(FlagReader& flags, Job& job) {
                                                                        {"shared_experts", RecomputeModule::shared_experts},
                                                                        {"mhc", RecomputeModule::mhc}}));
         }
+    }
+    if (!job.model.moe) {  // no layer has them, and Megatron-LM does not ask
+        for (const RecomputeModule module : {RecomputeModule::moe, RecomputeModule::moe_act, RecomputeModule::shared_experts})
+            layout.recompute_modules.remove(module);
     }
     if (flags.has("--moe-layer-recompute")) {
         // transformer_config.py: the old name of the module moe, in addition to those that are recomputed anyway.
@@ -80,20 +85,21 @@ void read_cuda_graphs(FlagReader& flags, Job& job) {
             flags.not_computed(flag, "CUDA graphs of hybrids' layers", Decides::fit);
         return;
     }
-    const Choices<CudaGraphScope> scopes{{"attn", CudaGraphScope::attn},
-                                         {"mlp", CudaGraphScope::mlp},
-                                         {"moe", CudaGraphScope::moe},
-                                         {"moe_router", CudaGraphScope::moe_router},
-                                         {"moe_preprocess", CudaGraphScope::moe_preprocess},
-                                         {"full", CudaGraphScope::layer},
-                                         {"layer", CudaGraphScope::layer},
-                                         {"full_iteration", CudaGraphScope::full_iteration}};
+    const Choices<std::optional<CudaGraphScope>> scopes{{"attn", CudaGraphScope::attn},
+                                                        {"mlp", CudaGraphScope::mlp},
+                                                        {"moe", CudaGraphScope::moe},
+                                                        {"moe_router", CudaGraphScope::moe_router},
+                                                        {"moe_preprocess", CudaGraphScope::moe_preprocess},
+                                                        {"mamba", std::nullopt},  // layers that hybrids alone have
+                                                        {"full", CudaGraphScope::layer},
+                                                        {"layer", CudaGraphScope::layer},
+                                                        {"full_iteration", CudaGraphScope::full_iteration}};
     bool whole_layers = true;  // no scope
     for (const auto* flag : {"--cuda-graph-scope", "--cuda-graph-modules"}) {
         for (const auto& scope : flags.texts(flag)) {
             whole_layers = false;
-            if (scope == "mamba") continue;  // layers that no model but hybrids has
-            layout.cuda_graphs.add(flags.named(flag, scope, CudaGraphScope::layer, scopes));
+            if (const auto captured = flags.named(flag, scope, std::optional(CudaGraphScope::layer), scopes))
+                layout.cuda_graphs.add(*captured);
         }
     }
     if (whole_layers) layout.cuda_graphs.add(CudaGraphScope::layer);

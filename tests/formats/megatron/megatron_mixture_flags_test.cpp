@@ -36,6 +36,9 @@ TEST(MegatronMixtureFlags, RecomputesWhatElseThereIsByTheOldNameWithoutExperts) 
     const LayoutRequest layout = *read(kSmall + "--moe-layer-recompute").layout;
     EXPECT_EQ(layout.recompute, Recompute::selective);
     EXPECT_EQ(layout.recompute_modules, EnumSet{RecomputeModule::core_attn});
+    const std::string selective = kSmall + "--recompute-granularity selective --recompute-modules ";
+    EXPECT_EQ(read(selective + "shared_experts mlp").layout->recompute_modules, EnumSet{RecomputeModule::mlp});
+    EXPECT_EQ(read(selective + "moe").layout->recompute, Recompute::none);
 }
 
 // transformer/enums.py, CudaGraphModule: captures layers that this model does not have.
