@@ -41,7 +41,7 @@ def of_mgplan(program):
 
 def without_numbers(text):
     """A difference without what belongs to its one case, so that equal ones can be counted."""
-    text = re.sub(r"^seed \d+: |^\S+ \([^)]*\): ", "", text)
+    text = re.sub(r"^seed \d+: |^\S+ \([^)]*\): |--megatron-args: \S+: ", "", text)
     return re.sub(r"\d[\d,.]*", "N", text)[:220].replace("|", "\\|").replace("\n", " ")
 
 

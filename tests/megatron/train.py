@@ -31,8 +31,6 @@ CASES = {
     "grouped queries, tp 2": ("tiny-llama", ["--world", "2", "--tp", "2"]),
     "grouped queries, dp 2": ("tiny-llama", ["--world", "2", "--tp", "1", "--pp", "1"]),
     "norms of queries and keys, 1 rank": (NORMED, ["--world", "1"]),
-    "mixture, 1 rank": ("tiny-moe", ["--world", "1"]),
-    "mixture, ep 2": ("tiny-moe", ["--world", "2", "--tp", "1", "--pp", "1", "--ep", "2"]),
 }
 # Flags of an export that need a GPU or Transformer Engine; with the number of values behind them.
 DROPPED = {"--use-distributed-optimizer": 0, "--overlap-grad-reduce": 0, "--overlap-param-gather": 0, "--attention-backend": 1, "--sequence-parallel": 0,
