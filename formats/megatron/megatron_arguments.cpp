@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "formats/megatron/flag_reader.hpp"
 #include "formats/megatron/script_surroundings.hpp"
 #include "plan/layout/world_division.hpp"
+#include "plan/parameters/model_adapter.hpp"
 #include "plan/text/text.hpp"
 
 namespace mgplan::formats {
@@ -153,6 +155,7 @@ Job read_megatron_arguments(const std::vector<std::string>& words, const std::st
     }
     if (!problems.empty() && whole_layout && surroundings.judges_sizes && surroundings.world) check_world(flags, job, *surroundings.world);
     problems.throw_if_any();
+    job.model = by_fields_if_possible(std::move(job.model));
     return job;
 }
 

@@ -69,10 +69,10 @@ struct Layer {
 };
 
 struct Embedding {
-    std::int64_t vocab = 0;          ///< unpadded
-    std::int64_t vocab_divisor = 1;  ///< Megatron-LM's --make-vocab-size-divisible-by
-    std::int64_t padded_rows = 0;    ///< rows over all tp ranks where they are given; 0: vocab is rounded up
-    std::int64_t word_width = 0;     ///< of the table, with maps to and from the hidden size (OPT-350m); 0: the hidden size
+    std::int64_t vocab = 0;            ///< unpadded
+    std::int64_t vocab_divisor = 128;  ///< Megatron-LM's --make-vocab-size-divisible-by
+    std::int64_t padded_rows = 0;      ///< rows over all tp ranks where they are given; 0: vocab is rounded up
+    std::int64_t word_width = 0;       ///< of the table, with maps to and from the hidden size (OPT-350m); 0: the hidden size
     std::int64_t learned_positions = 0;
     std::int64_t token_types = 0;
     bool norm = false;  ///< after the embedding, like the final norm (BLOOM)

@@ -378,8 +378,10 @@ std::optional<ModelSpec> spec_of_fields(const Model& model) {
     spec.pre_norms = model.kinds.front().norms.before;
     spec.post_norms = model.kinds.front().norms.after;
     spec.order = model.kinds.front().norms.order;
-    for (const CountedTensor& tensor : model.counted)
+    for (const CountedTensor& tensor : model.counted) {
+        if (tensor.shape.size() != 1) continue;
         spec.beside_layers.push_back({"choice_biases", {{"experts", tensor.shape.front()}, {"mixtures", tensor.copies}}});
+    }
     return spec;
 }
 

@@ -14,6 +14,7 @@
 #include "formats/hugging_face/hub_names.hpp"
 #include "plan/json/model_json.hpp"
 #include "plan/text/errors.hpp"
+#include "plan/text/text_file.hpp"
 
 namespace mgplan::formats::model_source_test {
 namespace {
