@@ -9,7 +9,7 @@
 namespace mgplan::formats {
 namespace {
 
-/// Which layers have softmax attention: layer_types, else attn_type_list (1: softmax), else every second from the first on.
+/// True for each layer with softmax attention: layer_types, else attn_type_list (1: softmax), else every second from the first on.
 std::vector<bool> softmax_layers(Composer& c) {
     std::vector<bool> softmax;
     for (const std::string& word : c.mixers_of_layers()) softmax.push_back(!is_recurrent(word));

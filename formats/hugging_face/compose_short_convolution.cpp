@@ -22,7 +22,7 @@ std::int64_t adjusted_width(Composer& c) {
     return (width + unit - 1) / unit * unit;
 }
 
-/// Which layers attend, the others being convolutions: layer_types, else full_attn_idxs, else all.
+/// True for each layer with attention, false for convolutions: layer_types, else full_attn_idxs, else all.
 std::vector<bool> attending_layers(Composer& c) {
     std::vector<bool> attends(static_cast<std::size_t>(c.layers()), true);
     const std::vector<std::string> types = c.words_of_layers("layer_types");

@@ -23,7 +23,7 @@ std::int64_t window_pattern(ConfigReader& config) {
     return static_cast<std::int64_t>(text.size());
 }
 
-/// Which layers see only the window, by the rule of the type.
+/// True for each layer that sees only the window, by the rule of the type.
 std::vector<bool> windows_by_rule(ConfigParts& parts) {
     const std::int64_t layers = parts.model.layers;
     std::vector<bool> windows(static_cast<std::size_t>(layers), false);

@@ -1,5 +1,5 @@
 #pragma once
-// Where a checkpoint holds the parameters of one layer, by halves.
+// Places of one layer's parameters in a checkpoint, by halves.
 
 #include <optional>
 #include <string>

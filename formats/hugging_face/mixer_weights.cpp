@@ -103,7 +103,7 @@ void place_lightning(const LayerWeights& at, PublishedParameter& entry, const st
     at.pieces.append_rows(entry, at.pieces.linear(module + "output_gate", heads * width, entry.columns, false), 0, heads * width);
 }
 
-/// How a kind's parameters are placed: `module` holds the mixer, `what` is a parameter's name within it.
+/// Places a kind's parameters: `module` holds the mixer, `what` is a parameter's name within it.
 struct MixerWeights {
     std::string_view kind;
     void (*place)(const LayerWeights& at, PublishedParameter& entry, const std::string& module, std::string_view what);

@@ -19,7 +19,7 @@ enum class BiasRule : std::uint8_t {
     all,         ///< use_bias: every linear layer
 };
 
-/// Which layers have the window of sliding_window, where layer_types does not list them. Layers count from 0.
+/// Rule for the layers that have the window of sliding_window, if layer_types does not list them. Layers count from 0.
 enum class WindowRule : std::uint8_t {
     none,                ///< the class has no windows
     every_layer,         ///<

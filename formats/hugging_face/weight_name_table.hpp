@@ -8,7 +8,7 @@
 
 namespace mgplan::formats {
 
-/// How the projections of queries, keys and values lie in a checkpoint.
+/// Arrangement of the projections of queries, keys and values in a checkpoint.
 enum class QkvRows : std::uint8_t {
     separate,  ///< three matrices
     joined,    ///< one matrix: all queries, all keys, all values
@@ -16,7 +16,7 @@ enum class QkvRows : std::uint8_t {
     by_group,  ///< one matrix: of each head of keys its queries, its key and its value
 };
 
-/// How the experts of a layer lie.
+/// Arrangement of a layer's experts.
 enum class ExpertRows : std::uint8_t {
     each,                ///< matrices of their own, by number
     stacked,             ///< (experts, gate and up, hidden) and (experts, hidden, width)
@@ -25,7 +25,7 @@ enum class ExpertRows : std::uint8_t {
     joined_rows,         ///< (experts · width, hidden), each of gate, up and down (DBRX)
 };
 
-/// Where the gated delta net's projections lie.
+/// Arrangement of the gated delta net's projections.
 enum class DeltaRows : std::uint8_t {
     by_part,  ///< q, k and v; z; b; a
     by_head,  ///< of each key head q, k, v, z; b, a

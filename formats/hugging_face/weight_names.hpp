@@ -1,5 +1,5 @@
 #pragma once
-// How checkpoints on the Hugging Face hub name and order the weights of a model type.
+// Names and order of a model type's weights in checkpoints on the Hugging Face hub.
 
 #include "plan/model/model_spec.hpp"
 #include "plan/parameters/published_weights.hpp"

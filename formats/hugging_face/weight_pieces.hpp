@@ -1,5 +1,5 @@
 #pragma once
-// How parameters are put together from the tensors of a checkpoint.
+// Builds parameters from the tensors of a checkpoint.
 
 #include <cstddef>
 #include <cstdint>

@@ -17,7 +17,7 @@ namespace mgplan::formats {
 struct Job {
     ModelSpec model;
     std::optional<BatchSpec> batch;
-    /// --max-seqlen-per-dp-cp-rank where each document runs over as many ranks as it needs (--hybrid-context-parallel).
+    /// --max-seqlen-per-dp-cp-rank if each document runs over the number of ranks that it needs (--hybrid-context-parallel).
     std::optional<std::int64_t> most_of_a_document;
     BatchSchedule batches;  ///< of a Megatron-LM command: how the batch grows, and how long training goes on
     std::optional<LayoutRequest> layout;

@@ -76,7 +76,7 @@ private:
     const JobSurroundings& around_;
 };
 
-/// Where Megatron-LM, at d98e8a64, holds a command against the rule.
+/// Source file in Megatron-LM, at d98e8a64, that checks the rule.
 enum class RuleSource : std::uint8_t {
     arguments,    ///< megatron/training/arguments.py, validate_args
     transformer,  ///< megatron/core/transformer/transformer_config.py, __post_init__ of TransformerConfig and MLATransformerConfig
@@ -91,10 +91,10 @@ enum class RuleSource : std::uint8_t {
 
 /// Commands exempt from a rule, since another source sets the value that it needs.
 enum class Exemption : std::uint8_t {
-    /// Those with --use-checkpoint-args, which takes positions, biases, activations, norms, experts and multi-token prediction from the
+    /// Commands with --use-checkpoint-args, which takes positions, biases, activations, norms, experts and multi-token prediction from the
     /// checkpoint before anything is asserted (megatron/training/checkpointing.py, load_args_from_checkpoint).
     checkpoint_model,
-    /// Those with --use-mp-args-from-checkpoint-args, which takes sizes of tensor and pipeline parallelism from there.
+    /// Commands with --use-mp-args-from-checkpoint-args, which takes sizes of tensor and pipeline parallelism from there.
     checkpoint_sizes,
     /// Megatron-Bridge's, where it is set otherwise: a reuse of buffers is its optimizer's too, whose fp8 parameters are another field, and
     /// rotation is fused only if a field says so.
@@ -114,7 +114,7 @@ struct ArgumentRule {
 /// Variables of the environment that rules read.
 [[nodiscard]] std::span<const std::string_view> variables_of_rules();
 
-/// Those of arguments.py, and those of the configurations that are built from its flags.
+/// The rules of arguments.py, and those of the configurations that are built from its flags.
 [[nodiscard]] std::span<const ArgumentRule> rules_of_arguments();
 [[nodiscard]] std::span<const ArgumentRule> rules_of_configurations();
 

@@ -7,7 +7,7 @@
 
 namespace mgplan::formats {
 
-/// How a field becomes a flag.
+/// Form of the flag that a field becomes.
 enum class FieldForm : std::uint8_t {
     value,   ///< the flag with the field's value
     if_on,   ///< the switch where the field is true

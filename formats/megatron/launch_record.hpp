@@ -45,7 +45,7 @@ struct TrainingLaunch {
     std::string world_source;                       ///< "torchrun: 2 nodes of 8"
 };
 
-/// Those of a record, in order. A text of commands (`bash -c "torchrun …"`) is read as a script is.
+/// The training launches of a record, in order. A text of commands (`bash -c "torchrun …"`) is read as a script is.
 [[nodiscard]] std::vector<TrainingLaunch> training_launches(const LaunchRecord& record);
 
 /// The job of a launch: that of its number, or of the only one that trains; several with the same words are one. Throws ConfigError where

@@ -24,7 +24,7 @@ struct ScriptInputs {
 struct MegatronSurroundings {
     std::optional<std::int64_t> vocab{};             ///< counts instead of --vocab-size
     std::optional<std::int64_t> vocab_if_missing{};  ///< taken where nothing else gives the vocabulary
-    /// Where files that the command names are looked for, and read: tokenizers, sourced scripts. "": none is.
+    /// Folder from which files that the command names are read: tokenizers, sourced scripts. "": none is.
     std::string folder{};
     ScriptInputs script{};
     std::optional<std::int64_t> world{};  ///< GPUs

@@ -19,11 +19,11 @@ struct FlagGroup {
     std::string_view read_for = "";
 };
 
-/// Those that are interpreted and have no row, and those whose rows a search sets itself.
+/// Flags that are interpreted and have no row, and those whose rows a search sets itself.
 [[nodiscard]] std::span<const FlagGroup> used_flag_groups();
-/// Those that change memory, time or legality in a way that is not predicted: of Megatron-LM, and of well-known forks.
+/// Flags that change memory, time or legality in a way that is not predicted: of Megatron-LM, and of well-known forks.
 [[nodiscard]] std::span<const FlagGroup> not_computed_flag_groups();
-/// Those that change nothing of a prediction.
+/// Flags that change nothing of a prediction.
 [[nodiscard]] std::span<const FlagGroup> flag_groups_without_effect();
 
 }  // namespace mgplan::formats

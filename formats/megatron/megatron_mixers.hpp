@@ -23,7 +23,7 @@ struct MegatronMixer {
     void (*write)(FlagWriter& out, const LayerPart& part) = nullptr;
     /// Describes the values of such a part for which Megatron-LM has no flags; empty where it has them all.
     std::string (*unwritten)(const LayerPart& part) = nullptr;
-    /// Where Megatron-LM has flags for it that are not written here; such a row has nothing else.
+    /// Names flags of Megatron-LM for it that are not written here; such a row has nothing else.
     std::string_view elsewhere = {};
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// Where the compound statements of a shell script begin and end: if, loops, functions. By the words in command position alone; nothing
+// Finds the begin and end of a shell script's compound statements: if, loops, functions. Reads only the words in command position; nothing
 // is ever run.
 
 #include <cstddef>

@@ -25,7 +25,7 @@ public:
 
     /// Keeps the words after a Python file if they describe a model.
     void take(std::string_view line);
-    /// The words of a simple command, with lists put in; nothing where a quote stays open.
+    /// The words of a simple command, with lists substituted; nothing where a quote stays open.
     [[nodiscard]] std::optional<Words> words_of(std::string_view line);
 
     [[nodiscard]] bool found() const { return names_model(words_); }

@@ -24,7 +24,7 @@ struct ListReference {
 
 [[nodiscard]] bool has_flags(const std::vector<std::string>& words);
 
-/// Lists by name, and what was to be put in from those that are not known.
+/// Lists by name, and the references to lists that are not known.
 class FlagLists {
 public:
     using Words = std::vector<std::string>;
@@ -36,7 +36,7 @@ public:
     void keep(const std::string& name, bool appends, const Words& words, bool perhaps);
     /// The name is no list from here on, but for lists that are given from outside.
     void forget(const std::string& name);
-    /// It is this list whatever the script keeps under its name.
+    /// Fixes a list's words whatever the script assigns to it.
     void fix(const std::string& name, Words words);
     /// The script's own arguments, or those of the function that is read; nothing: they are not known.
     void set_arguments(const std::optional<Words>& words);
@@ -48,9 +48,9 @@ public:
     /// All words of lists that hold flags, each list's own once.
     [[nodiscard]] const Words& all() const { return all_; }
 
-    /// Uncertain parts of the text that was put in.
+    /// Uncertain substitutions.
     struct Doubts {
-        std::set<std::string> unknown;         ///< lists that were to be put in and are not known
+        std::set<std::string> unknown;         ///< lists that a command refers to and that are not known
         std::set<std::string> unknown_values;  ///< those of them after a flag that takes values
         std::set<std::string> doubtful;        ///< lists that a condition fills
     };

@@ -28,7 +28,7 @@ public:
     void assign(const std::string& name, std::string value, bool perhaps = false);
     /// Its value is not known from here on; `why` says so in words ("line 4 sets it by a command"), "" for a variable that is not set.
     void forget(const std::string& name, const std::string& why = "");
-    /// It has this value whatever the script assigns to it.
+    /// Fixes a variable's value whatever the script assigns to it.
     void fix(const std::string& name, std::string value);
     [[nodiscard]] bool fixed(const std::string& name) const { return fixed_.contains(name); }
     /// Sets $1, $2, … and $#; nothing: they are not known.
@@ -40,21 +40,21 @@ public:
     [[nodiscard]] std::optional<std::string> certain(const std::string& name) const {
         return perhaps_.contains(name) ? std::nullopt : value(name);
     }
-    /// Why the value is not known; nothing for variables that are known, and for those that are set nowhere.
+    /// The reason why the value is not known; nothing for variables that are known, and for those that are set nowhere.
     [[nodiscard]] std::optional<std::string> why_unknown(const std::string& name) const;
 
     /// Replaces $NAME, ${NAME}, ${NAME:-default} and $((arithmetic)) as far as they are known; the others stay as they are.
     /// ${NAME:=default} assigns, too.
     [[nodiscard]] std::string expand(std::string_view text);
 
-    /// Counts `bytes` that were put in from elsewhere (lists of words).
+    /// Counts `bytes` that were substituted from elsewhere (lists of words).
     void put_in(std::size_t bytes) { expanded_ += bytes; }
-    /// True if the values that were put in are more than a command's may be.
+    /// True if more bytes were substituted than a command may hold.
     [[nodiscard]] bool overflowed() const;
     [[nodiscard]] std::size_t expanded() const { return expanded_; }
-    /// Uncounts the text put in since then: it became the value of one variable and is no part of the command.
+    /// Uncounts the bytes substituted since then: they became the value of one variable and are no part of the command.
     void take_back(std::size_t expanded_before) { expanded_ = expanded_before; }
-    /// Those whose value, put in somewhere, hangs on a condition of the script.
+    /// Variables whose value was substituted somewhere and hangs on a condition of the script.
     [[nodiscard]] const std::set<std::string>& doubtful() const { return doubtful_; }
 
 private:

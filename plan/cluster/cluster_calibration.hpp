@@ -18,7 +18,7 @@ namespace mgplan {
 /// Version of this part of the file; a reader refuses any other.
 inline constexpr int kCalibrationVersion = 1;
 
-/// How long something took: the median of the repetitions, and the distance of their quartiles over the median.
+/// A measured time: the median of the repetitions, and the distance of their quartiles over the median.
 struct Timing {
     double seconds = 0;
     double spread = 0;

@@ -1,5 +1,5 @@
 #pragma once
-// Which cluster a GPU's name means: the short one that people type, and the one that a driver gives a card.
+// Maps a GPU's name to a cluster: the short one that people type, and the one that a driver gives a card.
 
 #include <span>
 #include <string>

@@ -1,5 +1,5 @@
 #pragma once
-// Which GPUs of each NVLink domain a job takes where a domain spans nodes: 64 of a rack's 72, so that all domains hold alike many.
+// GPUs of each NVLink domain that a job takes if a domain spans nodes: 64 of a rack's 72, so that all domains hold the same number.
 
 #include <cstdint>
 

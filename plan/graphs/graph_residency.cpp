@@ -17,7 +17,7 @@ ScheduleRequest shortened(ScheduleRequest request, GraphPolicy policy) {
     // The warm-up takes at most 2·pp + (vpp - 1)·group of the group·vpp forwards of a group; in between every group has the
     // same chunks alive at the same places.
     const std::int64_t least = group * (2 * request.pp / (group * request.vpp) + 6);
-    // Which slot a chunk works in moves on from group to group.
+    // A chunk's slot changes from group to group.
     const std::int64_t most = policy == GraphPolicy::slots ? kMostEntries / (std::int64_t{2} * request.pp * request.vpp) : 0;
     const std::int64_t wanted = std::max(most, least);
     if (request.microbatches > wanted) request.microbatches -= (request.microbatches - wanted + group - 1) / group * group;

@@ -2,10 +2,10 @@
 // Memory that a rank's CUDA graphs hold from the first capture to the end of the run, for any amount that each chunk has.
 //
 // Buffers that graphs write stay allocated whether or not a microbatch is in them:
-//   slots     every slot is as large as the largest chunk that works in it; there are as many as chunks alive at most
-//             (graph_slots.hpp). All chunks take the same hidden states, so there is one pool.
-//   megatron  buffers come from pools that grow when they are empty and never shrink: what is held is the most that was
-//             ever alive at once.
+//   slots     every slot is as large as the largest chunk that uses it; the number of slots is the largest number of chunks
+//             alive (graph_slots.hpp). All chunks take the same hidden states, so there is one pool.
+//   megatron  buffers come from pools that grow when they are empty and never shrink: they hold the largest amount that
+//             was ever alive at once.
 
 #include <cstdint>
 #include <list>
@@ -26,9 +26,9 @@ public:
     /// Returns the amount held of a quantity (buffers, bytes) of which each microbatch has per_chunk[c] in chunk c: never below 0. Results
     /// for other amounts are kept and shared by all threads.
     [[nodiscard]] std::int64_t held(std::span<const std::int64_t> per_chunk) const;
-    /// How often each layer of a chunk is captured: (chunk, slot) pairs, or microbatches.
+    /// Number of captures of each layer of a chunk: (chunk, slot) pairs, or microbatches.
     [[nodiscard]] std::int64_t copies(int chunk) const { return copies_[static_cast<std::size_t>(chunk)]; }
-    /// Chunks alive at most.
+    /// Largest number of chunks alive at once.
     [[nodiscard]] std::int64_t peak_live() const { return peak_live_; }
 
 private:

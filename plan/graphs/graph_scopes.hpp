@@ -30,14 +30,14 @@ void check_scopes_of_model(EnumSet<CudaGraphScope> scopes, const ModelSpec& mode
 void check_scopes_of_dispatcher(EnumSet<CudaGraphScope> scopes, const ModelSpec& model, TokenDispatcher dispatcher, Problems& problems,
                                 bool offer_hybrid_ep = true);
 
-/// Both, with the model's own dispatcher.
+/// Both checks, with the model's own dispatcher.
 void check_graph_scopes(EnumSet<CudaGraphScope> scopes, const ModelSpec& model, Problems& problems);
 
 /// True if any layer's experts would be inside a graph: moe, layer or full_iteration.
 [[nodiscard]] bool captures_experts(EnumSet<CudaGraphScope> scopes);
 
-/// Why these scopes cannot be captured with this recompute, if they cannot: what is recomputed must lie wholly inside or
-/// wholly outside a graph, and inside draws no random numbers (core/transformer/transformer_config.py).
+/// The reason why these scopes cannot be captured with this recompute; nothing if they can. Recomputed layers or modules must lie wholly
+/// inside or wholly outside a graph, and inside draw no random numbers (core/transformer/transformer_config.py).
 [[nodiscard]] std::optional<std::string> graph_recompute_problem(EnumSet<CudaGraphScope> scopes, Recompute recompute,
                                                                  EnumSet<RecomputeModule> modules, const ModelSpec& model);
 

@@ -37,12 +37,12 @@ struct GraphCounts {
     std::int64_t forward_graphs = 0;
     std::int64_t backward_graphs = 0;
     std::int64_t static_buffers = 0;    ///< static inputs at distinct addresses
-    std::int64_t slots = 0;             ///< chunks' buffers held at once (megatron has no slots; these are as many as it fills)
+    std::int64_t slots = 0;             ///< chunks' buffers held at once (megatron has no slots; this is the number it fills)
     std::int64_t peak_live_chunks = 0;  ///< chunks forwarded and not yet backwarded, at most
     bool operator==(const GraphCounts&) const = default;
 };
 
-/// Which slot each entry of a rank's order works in.
+/// The slot of each entry of a rank's order.
 struct SlotPlan {
     std::vector<std::int32_t> slot;                ///< parallel to RankSchedule::ops
     std::int64_t slots = 0;                        ///< slots are numbered 0 … slots - 1

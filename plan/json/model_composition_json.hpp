@@ -1,5 +1,5 @@
 #pragma once
-// How the layers of a model are put together, in mgplan's JSON: order and norms, multipliers, layers by kind and their parts.
+// Structure of a model's layers in mgplan's JSON: order and norms, multipliers, layers by kind and their parts.
 
 #include "plan/model/model_spec.hpp"
 #include "plan/text/json_reader.hpp"

@@ -38,7 +38,7 @@ struct NormedPath {
     MGPLAN_MEMBERS(mixer, feed_forward)
 };
 
-/// How the halves of a layer are added to the residual stream.
+/// Addition of a layer's halves to the residual stream.
 struct Residual {
     double multiplier = 1;  ///< of what both halves add (Granite)
     double dropout = 0;

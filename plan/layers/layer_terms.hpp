@@ -19,7 +19,7 @@ enum class RouterScore : std::uint8_t { softmax, sigmoid };
 /// Order of the two halves of a layer: one after the other, or in parallel on the layer's input, each with a norm of its own (GPT-NeoX) or
 /// after one norm that they share (GPT-J, Cohere).
 enum class LayerOrder : std::uint8_t { sequential, parallel, parallel_shared_norm };
-/// How tokens travel between expert-parallel ranks.
+/// Exchange of tokens between expert-parallel ranks.
 enum class TokenDispatcher : std::uint8_t { all_gather, all_to_all, deep_ep, hybrid_ep };
 
 // The words of enumerators in JSON, in their order.

@@ -23,7 +23,7 @@ enum class RecomputeMethod : std::uint8_t { uniform, block };
 enum class RecomputeModule : std::uint8_t { core_attn, mlp, moe_act, layernorm, mla_up_proj, moe, shared_experts, mhc };
 /// Scopes of --cuda-graphs (CLI.md).
 enum class CudaGraphScope : std::uint8_t { attn, mlp, moe, moe_router, moe_preprocess, layer, full_iteration };
-/// How keys and values travel between context-parallel ranks (Megatron-LM's --cp-comm-type).
+/// Exchange of keys and values between context-parallel ranks (Megatron-LM's --cp-comm-type).
 enum class CpCommType : std::uint8_t { p2p, all_gather, a2a, a2a_p2p };
 /// Training framework to predict: this project's runtime, or Megatron-LM with Transformer Engine.
 enum class Engine : std::uint8_t { mgplan, megatron };

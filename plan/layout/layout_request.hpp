@@ -36,8 +36,8 @@ struct LayoutRequest {
     EnumSet<CudaGraphScope> cuda_graphs;
     Engine engine = Engine::mgplan;
     std::shared_ptr<const LayoutSwitches> switches;  ///< Layout::switches
-    /// How layers are split; layers, pp, vpp and mtp_layers in here are filled from the model when the layout is made.
-    /// Nothing: an even split where it divides, else the planner's automatic one.
+    /// The split of layers over stages; layers, pp, vpp and mtp_layers in here are filled from the model when the layout is made. Nothing:
+    /// an even split where it divides, else the planner's automatic one.
     std::optional<StageSplitRequest> split;
 };
 

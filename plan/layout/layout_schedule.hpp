@@ -20,8 +20,7 @@ namespace mgplan {
 /// All names that a layout's schedule may have.
 [[nodiscard]] std::vector<std::string> schedule_names();
 
-/// Why the layout cannot run the split schedule that it names, in one line each: sizes, microbatches, engine. Nothing where it
-/// names none.
+/// Reasons why the layout cannot run its split schedule, in one line each: sizes, microbatches, engine. Empty if it has none.
 [[nodiscard]] std::vector<std::string> split_schedule_problems(const Layout& layout);
 
 /// Features that the layout's split schedule does not run with, each in words with a fix: CUDA graphs, multi-token prediction, fully

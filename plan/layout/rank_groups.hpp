@@ -1,6 +1,6 @@
 #pragma once
-// Which global ranks form each communication group: two grids over the same ranks, dense (tp-cp-dp-pp) and
-// expert (etp-ep-edp-pp). Computed here and nowhere else. Source: Megatron-LM core/parallel_state.py.
+// The global ranks of each communication group: two grids over the same ranks, dense (tp-cp-dp-pp) and expert (etp-ep-edp-pp). Computed
+// here and nowhere else. Source: Megatron-LM core/parallel_state.py.
 
 #include <array>
 #include <cstdint>

@@ -1,5 +1,5 @@
 #pragma once
-// Which global ranks hold a pipeline stage, in any order of the axes.
+// The global ranks of a pipeline stage, in any order of the axes.
 
 #include <cstdint>
 

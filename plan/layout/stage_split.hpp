@@ -1,5 +1,5 @@
 #pragma once
-// Which layers each pipeline stage and model chunk holds. Computed here and nowhere else.
+// The layers of each pipeline stage and model chunk. Computed here and nowhere else.
 
 #include <cstdint>
 #include <optional>
@@ -26,7 +26,7 @@ enum class SplitKind : std::uint8_t { even, account_embedding_loss, first_last, 
 struct StageSplitRequest {
     std::int64_t layers = 0;
     int pp = 1;
-    int vpp = 1;  ///< 0 with a layout string: as many chunks as its stages make
+    int vpp = 1;  ///< 0 with a layout string: its number of stages gives the chunks
     std::int64_t mtp_layers = 0;
     std::optional<std::int64_t> first_stage_layers;  ///< --decoder-first-pipeline-num-layers: of the rank, all chunks
     std::optional<std::int64_t> last_stage_layers;

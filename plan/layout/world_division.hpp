@@ -15,7 +15,7 @@ namespace mgplan {
 /// The first of tp, tp·cp and tp·cp·pp that does not divide the world, with a way out; nothing where all do. Sizes from 1.
 [[nodiscard]] std::optional<std::string> undivided_world(const ParallelSizes& sizes);
 
-/// That a global batch is no multiple of what `dp` ranks take at once, with a way out; nothing where it is one.
+/// A message that a global batch is no multiple of the sequences that `dp` ranks take at once, with a fix; nothing where it is one.
 [[nodiscard]] std::optional<std::string> undivided_batch(std::int64_t global_batch, std::int64_t dp, std::int64_t micro_batch);
 
 }  // namespace mgplan

@@ -195,7 +195,7 @@ void check_streams(Problems& problems, const ModelSpec& model, const std::string
             where);
 }
 
-/// How the halves of a layer are put together, and multipliers.
+/// Checks the order and norms of a layer's halves, and multipliers.
 void check_arrangement(Problems& problems, const ModelSpec& model, const std::string& where) {
     check_layer_list(problems, model.window_layers, "layers with a window", model, where);
     check_layer_list(problems, model.rotary_layers, "layers with rotary positions", model, where);

@@ -273,7 +273,7 @@ void validate(const ModelSpec& model, const std::string& where);
 [[nodiscard]] std::vector<std::string> features_not_computed(const ModelSpec& model);
 /// Layers that are recorded on shapes, and so predicted, but computed by no device: training refuses them.
 [[nodiscard]] std::vector<std::string> layers_known_of_shapes(const ModelSpec& model);
-/// Those of them whose kernels nobody measured, so that their time is the least that bytes and instructions take (docs/models.md).
+/// Those of them whose kernels nobody measured, so that their time is a lower bound from bytes and instructions (docs/models.md).
 [[nodiscard]] std::vector<std::string> layers_timed_at_least(const ModelSpec& model);
 
 }  // namespace mgplan

@@ -1,5 +1,5 @@
 #pragma once
-// How unevenly a router is assumed to spread tokens over experts.
+// Assumed imbalance of a router's tokens over experts.
 
 #include <cstdint>
 #include <optional>
@@ -18,7 +18,7 @@ enum class RoutingKind : std::uint8_t {
     uniform,    ///< every expert is as likely as any other; counts vary as those of random draws do
     zipf,       ///< the i-th most popular expert takes a share in proportion to i^-exponent; which one it is differs by layer
     histogram,  ///< measured shares
-    worst       ///< as many copies as can be go to the experts of one rank
+    worst       ///< the largest possible number of copies goes to the experts of one rank
 };
 
 /// A plain value. What it means for a rank's memory: simulator/memory/routing_load.hpp.

@@ -15,7 +15,7 @@
 
 namespace mgplan {
 
-/// How a mixer attends.
+/// Form of a mixer's attention.
 enum class Attends : std::uint8_t {
     in_its_own_form,  ///< not at all, or as its part alone describes
     as_fields_say,    ///< softmax attention that fields of ModelSpec describe, and nothing else

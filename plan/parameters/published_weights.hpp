@@ -1,6 +1,6 @@
 #pragma once
-// Where a published checkpoint holds the values of a model's parameters: tensors by name and shape, and the elements of each that
-// the rows of a parameter are. formats/ makes it for a model type, runtime/checkpoint/ reads and writes by it.
+// Places of a model's parameters in a published checkpoint: tensors by name and shape, and the elements of each that form the rows of a
+// parameter. formats/ makes it for a model type, runtime/checkpoint/ reads and writes by it.
 
 #include <cstddef>
 #include <cstdint>

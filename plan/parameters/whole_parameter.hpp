@@ -1,6 +1,6 @@
 #pragma once
-// Where a rank's shard of a parameter lies in the whole parameter, which is the same under every layout: one name, one shape,
-// the vocabulary without padding. What initial weights are drawn by, and what checkpoints are read by under another layout.
+// Maps a rank's shard of a parameter to the whole parameter, which is the same under every layout: one name, one shape, the vocabulary
+// without padding. Used to draw initial weights and to read checkpoints under another layout.
 
 #include <cstdint>
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace mgplan {
 
-/// Where a rank's shards lie. Experts are divided over etp, and numbered through over ep.
+/// Ranks and sizes that place a rank's shards. Experts are divided over etp, and numbered through over ep.
 struct ShardPlace {
     std::int64_t tp_rank = 0;
     std::int64_t tp = 1;

@@ -48,7 +48,7 @@ public:
     }
 
 private:
-    /// How often the batch has grown, in the floating-point numbers of the original.
+    /// Number of times the batch has grown, in the floating-point numbers of the original.
     [[nodiscard]] std::int64_t level(std::int64_t consumed) const {
         const double of_each = static_cast<double>(ramp_->samples) / static_cast<double>(increments_);
         return std::min(increments_, static_cast<std::int64_t>(static_cast<double>(consumed) / of_each));

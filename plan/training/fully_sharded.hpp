@@ -9,7 +9,7 @@
 
 namespace mgplan {
 
-/// Who shards: nobody (Megatron-LM's own data parallelism), --use-torch-fsdp2, --use-megatron-fsdp.
+/// Implementation of sharding: none (Megatron-LM's own data parallelism), --use-torch-fsdp2, --use-megatron-fsdp.
 enum class FullyShardedKind : std::uint8_t { none, torch_fsdp2, megatron_fsdp };
 
 /// State that is divided over the data-parallel ranks (--data-parallel-sharding-strategy): none, the optimizer's state, gradients as well,

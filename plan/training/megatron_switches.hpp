@@ -10,10 +10,10 @@
 
 namespace mgplan {
 
-/// How fp8 scales are kept (--fp8-recipe).
+/// Scaling of fp8 values (--fp8-recipe).
 enum class Fp8Recipe : std::uint8_t { delayed, tensorwise, blockwise, mxfp8 };
 
-/// How the operand of a product is quantised: an fp8 recipe, or nvfp4 (4-bit elements, a scale for each 16).
+/// Quantisation of a product's operand: an fp8 recipe, or nvfp4 (4-bit elements, a scale for each 16).
 enum class QuantisedFormat : std::uint8_t { delayed, tensorwise, blockwise, mxfp8, nvfp4 };
 
 [[nodiscard]] constexpr QuantisedFormat quantised_format(Fp8Recipe recipe, bool nvfp4 = false) {
@@ -74,7 +74,7 @@ inline constexpr double kMostExpertCapacity = 1024;
 /// Megatron-LM's buffers of a size fixed ahead for the rows that a rank's experts receive, so that no step waits for their number
 /// (moe/token_dispatcher.py, _HybridEPManager; moe/paged_stash.py). Multiples of the rows of an even split.
 struct ExpertBuffers {
-    double capacity = 0;       ///< --moe-expert-rank-capacity-factor: of each buffer; 0: as many rows as there are
+    double capacity = 0;       ///< --moe-expert-rank-capacity-factor: of each buffer; 0: the number of rows there are
     bool paged_stash = false;  ///< --moe-paged-stash: what is kept for the backward waits in pages
     /// --moe-paged-stash-buffer-size-factor-cuda: of the pages on the device; negative: of the rows that there are in place of an even
     /// split

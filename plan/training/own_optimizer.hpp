@@ -1,5 +1,5 @@
 #pragma once
-// Which optimizers mgplan's own engine takes steps with.
+// Optimizers of mgplan's own engine.
 
 #include <cstdint>
 #include <string>

@@ -1,5 +1,5 @@
 #pragma once
-// How a step is computed, apart from the layout: precision, optimizer, overlaps, attention backend.
+// Options of a step's computation, apart from the layout: precision, optimizer, overlaps, attention backend.
 
 #include <cstdint>
 #include <optional>
@@ -71,7 +71,7 @@ struct TrainingSpec {
 
     bool operator==(const TrainingSpec&) const = default;
 
-    /// How products quantise their operands; without meaning where these stay in 16 bits or more.
+    /// Quantisation of the operands of products; without meaning where these stay in 16 bits or more.
     [[nodiscard]] QuantisedFormat format() const { return quantised_format(megatron.fp8_recipe, precision == Precision::nvfp4); }
     /// Storage type of parameters and activations.
     [[nodiscard]] Dtype compute_dtype() const {
@@ -91,7 +91,7 @@ struct TrainingSpec {
     }
 };
 
-/// How products compute, as --precision says it: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4. The
+/// Precision of products, in the words of --precision: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4. The
 /// recipe has no meaning where operands stay in 16 bits or more.
 struct PrecisionChoice {
     Precision precision = Precision::bf16;
