@@ -38,7 +38,7 @@ void read_modules(FlagReader& flags, Job& job) {
                                                                        {"mhc", RecomputeModule::mhc}}));
         }
     }
-    if (!job.model.moe) {  // no layer has them, and Megatron-LM does not ask
+    if (!job.model.moe) {  // no layer has them; Megatron-LM accepts and ignores them
         for (const RecomputeModule module : {RecomputeModule::moe, RecomputeModule::moe_act, RecomputeModule::shared_experts})
             layout.recompute_modules.remove(module);
     }

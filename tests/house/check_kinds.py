@@ -31,7 +31,6 @@ MOST_LINES = 400
 ALLOWED = {
     "formats/hugging_face/composer.cpp": (1, "\"mamba\" is a word of layer_types in published configs, for mixers of several kinds"),
     "formats/megatron/megatron_hybrid.cpp": (1, "\"gated_delta_net\" is a value of Megatron-LM's --experimental-attention-variant"),
-    "formats/megatron/megatron_recompute.cpp": (1, "\"mamba\" is a value of Megatron-LM's --cuda-graph-scope"),
     "reports/model_summary.cpp": (1, "\"latent_attention\" is a word of the table for layers that fields describe"),
 }
 
