@@ -79,6 +79,7 @@ int run_record(const std::vector<std::string>& args, Console& console);
 int run_export(const std::vector<std::string>& args, Console& console);
 int run_models(const std::vector<std::string>& args, Console& console);
 int run_clusters(const std::vector<std::string>& args, Console& console);
+int run_recipes(const std::vector<std::string>& args, Console& console);
 int run_serve(const std::vector<std::string>& args, Console& console);
 // These two tell of all commands. They are given what describes these, so that their library needs nothing of the table's, which
 // another one holds: linkers that read libraries once, in order, would not find it.

@@ -41,8 +41,8 @@ CHECKPOINT_FACTS = {
 LEFT_OUT = {"logger", "scheduler", "validation", "rerun_state_machine", "profiling", "ft", "straggler", "nvrx_straggler", "tensor_inspect",
             "inprocess_restart", "optimizer_config_override_provider"}
 KEPT_OF = {"dataset": {"seq_length", "enable_offline_packing", "enable_in_batch_packing"},
-           "tokenizer": {"tokenizer_type", "vocab_size", "use_tokenizer_vocab_size"},
-           "checkpoint": {"ckpt_format", "async_save"}, "rng": {"te_rng_tracker"},
+           "tokenizer": {"tokenizer_type", "tokenizer_model", "vocab_size", "use_tokenizer_vocab_size"},
+           "checkpoint": {"ckpt_format", "async_save", "save", "load"}, "rng": {"te_rng_tracker"},
            "train": {"micro_batch_size", "global_batch_size", "rampup_batch_size", "train_iters", "manual_gc", "manual_gc_interval"}}
 
 
@@ -305,7 +305,7 @@ def plain(value):
         return value.__name__
     if callable(value):
         return f"function {getattr(value, '__name__', getattr(getattr(value, 'func', None), '__name__', 'unnamed'))}"
-    return value
+    return os.path.relpath(value) if isinstance(value, str) and value.startswith(os.getcwd() + os.sep) else value
 
 
 def settings_of(cfg):
@@ -331,8 +331,8 @@ def settings_of(cfg):
                 continue
             if section == "optimizer" and re.match(r"lr$|min_lr|adam_|weight_decay|clip_grad|muon_|lion_", name):
                 continue
-            if one == OF_CHECKPOINT:
-                continue
+            if one == OF_CHECKPOINT or (name == "tokenizer_model" and cfg.model._from):
+                continue                                       # a named model brings its tokenizer
             if isinstance(one, dict) and set(one) == {"class"}:
                 one = one["class"]
             found[f"{section}.{name}"] = one
