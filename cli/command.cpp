@@ -36,6 +36,7 @@ constexpr std::array kCommands{
     Command{"export", "write a plan as Megatron-LM's flags or YAML", run_export},
     Command{"models", "list the model presets, or show one", run_models},
     Command{"clusters", "list the cluster presets, or show one", run_clusters},
+    Command{"recipes", "list NVIDIA's recipes, show one, or check them", run_recipes},
     Command{"completion", "print a completion script for bash, zsh or fish",
             [](const std::vector<std::string>& args, Console& console) { return run_completion(args, console, describe_commands); }},
     Command{"serve", "show a search in the browser, with sliders that search again", run_serve},

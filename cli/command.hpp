@@ -79,6 +79,7 @@ int run_record(const std::vector<std::string>& args, Console& console);
 int run_export(const std::vector<std::string>& args, Console& console);
 int run_models(const std::vector<std::string>& args, Console& console);
 int run_clusters(const std::vector<std::string>& args, Console& console);
+int run_recipes(const std::vector<std::string>& args, Console& console);
 int run_serve(const std::vector<std::string>& args, Console& console);
 // These two describe all commands. `describe` gives them the descriptions, so that their library needs nothing of the table, which
 // is in another one: linkers that read libraries once, in order, would not find it.

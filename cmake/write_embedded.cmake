@@ -6,7 +6,7 @@ foreach(file IN LISTS files)
   get_filename_component(name ${file} NAME)
   string(REGEX REPLACE "\\.json$" "" name "${name}")
   file(READ ${file} text)
-  string(APPEND entries "    EmbeddedFile{\"${name}\", R\"file~(${text})file~\"},\n")
+  string(APPEND entries "    EmbeddedFile{\"${name}\", R\"file~(${text})file~\"sv},\n")
   math(EXPR count "${count} + 1")
 endforeach()
 file(WRITE ${OUTPUT} "#include \"plan/text/embedded_files.hpp\"
@@ -15,6 +15,8 @@ file(WRITE ${OUTPUT} "#include \"plan/text/embedded_files.hpp\"
 
 namespace mgplan {
 namespace {
+
+using namespace std::string_view_literals;  // a long text states its length, so that no compiler counts it
 
 constexpr std::array<EmbeddedFile, ${count}> k_${FUNCTION}{{
 ${entries}}};

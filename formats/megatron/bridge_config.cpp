@@ -29,6 +29,7 @@ public:
 
     void read() {
         refuse_other_jobs();
+        apply_own_rules();
         for (const FieldRule& rule : bridge_field_rules()) add_by_rule(rule);
         add_model();
         for (const char* section : {"model", "ddp", "optimizer", "train", "dist"}) add_by_name(section);
@@ -218,7 +219,24 @@ private:
         }
     }
 
-    /// Refuses jobs that no plan describes; they break no rule by that, so that a gate leaves them open.
+    /// Rules of Megatron-Bridge where Megatron-LM's parser has others: experts are divided by ep alone unless etp is set
+    /// (models/transformer_config.py), the checkpoint's format counts where something is saved or loaded (training/config.py), and
+    /// gathering parameters early needs no overlapped reduction.
+    void apply_own_rules() {
+        if (sections_.count("model", "expert_model_parallel_size") > 1 && !sections_.on("model", "expert_tensor_parallel_size"))
+            add("--expert-tensor-parallel-size", "model.expert_tensor_parallel_size", {"1"});
+        if (!sections_.on("checkpoint", "save") && !sections_.on("checkpoint", "load"))
+            leave_out("--ckpt-format", "checkpoint.ckpt_format");
+        if (sections_.on("ddp", "overlap_param_gather") && !sections_.on("ddp", "overlap_grad_reduce")) {
+            leave_out("--overlap-param-gather", "ddp.overlap_param_gather");
+            unknown_.emplace_back("ddp.overlap_param_gather true");
+        }
+    }
+
+    /// The flag is not written, whatever the field says.
+    void leave_out(const std::string& flag, const std::string& path) { fields_.emplace(flag, path); }
+
+    /// What no plan describes; it breaks no rule by that, so that a gate leaves it open.
     void refuse_other_jobs() {
         const YAML::Node adapters = root_["peft"];
         const std::string name = provider();

@@ -20,4 +20,7 @@ struct EmbeddedFile {
 /// Files of configs/accuracy: what tests/accuracy/score found last (reports/published_accuracy.hpp).
 [[nodiscard]] std::span<const EmbeddedFile> embedded_accuracy();
 
+/// Files of configs/recipes in alphabetical order (formats/megatron/bridge_recipes.hpp).
+[[nodiscard]] std::span<const EmbeddedFile> embedded_recipes();
+
 }  // namespace mgplan

@@ -1,0 +1,175 @@
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.hpp"
+#include "cli/judged_recipe.hpp"
+#include "formats/megatron/bridge_recipes.hpp"
+
+namespace mgplan::cli::recipes_command_test {
+namespace {
+
+using ::testing::HasSubstr;
+using Json = nlohmann::json;
+
+struct Result {
+    int code;
+    std::string out;
+    std::string err;
+};
+
+Result run(const std::vector<std::string>& args) {
+    std::ostringstream out, err;
+    Console console{out, err};
+    const int code = run_mgplan(args, console);
+    return {code, out.str(), err.str()};
+}
+
+Json answer(const std::vector<std::string>& args) {
+    return Json::parse(run(args).out);
+}
+
+Json settings_of(const formats::BridgeRecipe& recipe) {
+    Json settings;
+    for (const auto& [field, value] : recipe.settings) settings[field] = Json::parse(value);
+    return settings;
+}
+
+/// Public functions of the wheel that return a ConfigContainer and need no argument: 737 by its syntax trees, 8 of which read what only a
+/// download or another package tells.
+TEST(RecipesCommand, ListsEveryRecipeOfTheWheelByTask) {
+    const Json list = answer({"recipes", "list", "--format", "json"});
+    std::map<std::string, int> tasks;
+    for (const auto& recipe : list.at("recipes")) ++tasks[recipe.at("task").get<std::string>()];
+    EXPECT_EQ(tasks, (std::map<std::string, int>{{"peft", 82}, {"performance", 440}, {"pretrain", 103}, {"sft", 104}}));
+    EXPECT_EQ(list.at("not_recorded").size(), 8U);
+    EXPECT_EQ(list.at("release"), "megatron-bridge 0.6.2");
+}
+
+/// perf_recipes/deepseek/gb300/deepseek_v3.py, deepseek/common.py, _common.py; recipes/deepseek/h100/deepseek_v3.py for the optimizer.
+TEST(RecipesCommand, RecordsWhatDeepSeekV3OnGb300Sets) {
+    const formats::BridgeRecipe& recipe = *formats::bridge_recipes().find("deepseek_v3_pretrain_256gpu_gb300_fp8mx");
+    EXPECT_EQ(recipe.model, "deepseek-ai/DeepSeek-V3");
+    EXPECT_EQ(recipe.gpu, "GB300");
+    EXPECT_EQ(recipe.gpus, 256);
+    EXPECT_EQ(recipe.precision, "mxfp8");
+    const Json settings = settings_of(recipe);
+    EXPECT_EQ(settings.at("model.pipeline_model_parallel_size"), 2);
+    EXPECT_EQ(settings.at("model.virtual_pipeline_model_parallel_size"), 8);
+    EXPECT_EQ(settings.at("model.expert_model_parallel_size"), 32);
+    EXPECT_EQ(settings.at("model.pipeline_model_parallel_layout"), "Et*4|(t*4|)*14tmL");
+    EXPECT_EQ(settings.at("model.cuda_graph_impl"), "full_iteration");
+    EXPECT_EQ(settings.at("model.moe_flex_dispatcher_backend"), "hybridep");
+    EXPECT_EQ(settings.at("model.moe_paged_stash_buffer_size_factor_cuda"), 1.2);
+    EXPECT_EQ(settings.at("mixed_precision.fp8_dot_product_attention"), true);
+    EXPECT_EQ(settings.at("mixed_precision.fp8_recipe"), "mxfp8");
+    EXPECT_EQ(settings.at("mixed_precision.grad_reduce_in_fp32"), false);
+    EXPECT_EQ(settings.at("comm_overlap.overlap_moe_expert_parallel_comm"), true);
+    EXPECT_EQ(settings.at("optimizer.exp_avg_dtype"), "torch.bfloat16");
+    EXPECT_EQ(settings.at("train.global_batch_size"), 4096);
+    EXPECT_EQ(settings.at("env_vars.CUDA_DEVICE_MAX_CONNECTIONS"), 32);
+    EXPECT_EQ(settings.at("env_vars.TORCH_NCCL_HIGH_PRIORITY"), 1);
+}
+
+/// perf_recipes/llama/h100/llama3.py with llama/common.py and _common.py.
+TEST(RecipesCommand, RecordsWhatLlama3OnH100Sets) {
+    const formats::BridgeRecipe& recipe = *formats::bridge_recipes().find("llama3_70b_pretrain_64gpu_h100_fp8cs");
+    EXPECT_EQ(recipe.model, "meta-llama/Meta-Llama-3-70B");
+    EXPECT_EQ(recipe.task, "performance");
+    const Json settings = settings_of(recipe);
+    EXPECT_EQ(settings.at("model.tensor_model_parallel_size"), 4);
+    EXPECT_EQ(settings.at("model.pipeline_model_parallel_size"), 8);
+    EXPECT_EQ(settings.at("model.virtual_pipeline_model_parallel_size"), 5);
+    EXPECT_EQ(settings.at("model.sequence_parallel"), true);
+    EXPECT_EQ(settings.at("comm_overlap.tp_comm_overlap_cfg"), "userbuffers_fp8_h100_h8192_tp4_mbs1_seqlen8192");
+    EXPECT_EQ(settings.at("mixed_precision.fp8_recipe"), "tensorwise");
+    EXPECT_FALSE(settings.contains("mixed_precision.first_last_layers_bf16"));  // set to its default, false
+    EXPECT_EQ(settings.at("train.global_batch_size"), 256);
+    EXPECT_EQ(settings.at("env_vars.NCCL_P2P_NET_CHUNKSIZE"), 2097152);
+}
+
+/// recipes/gpt/h100/gpt3_175b.py: the model's sizes are arguments of GPTModelProvider.
+TEST(RecipesCommand, RecordsTheSizesThatARecipeWritesItself) {
+    const formats::BridgeRecipe& recipe = *formats::bridge_recipes().find("gpt3_175b_pretrain_32gpu_h100_bf16");
+    EXPECT_EQ(recipe.model, "");
+    EXPECT_EQ(recipe.task, "pretrain");
+    const Json settings = settings_of(recipe);
+    EXPECT_EQ(settings.at("model.class"), "GPTModelProvider");
+    EXPECT_EQ(settings.at("model.num_layers"), 96);
+    EXPECT_EQ(settings.at("model.hidden_size"), 12288);
+    EXPECT_EQ(settings.at("model.ffn_hidden_size"), 49152);
+    EXPECT_EQ(settings.at("model.virtual_pipeline_model_parallel_size"), 6);
+    EXPECT_EQ(settings.at("comm_overlap.wgrad_deferral_limit"), 50);
+    EXPECT_EQ(settings.at("train.global_batch_size"), 2048);
+    EXPECT_EQ(settings.at("train.micro_batch_size"), 2);
+}
+
+TEST(RecipesCommand, FiltersByModelGpuAndWorld) {
+    const Json list = answer({"recipes", "--model", "deepseek-v3", "--gpu", "gb300", "--world", "64", "--format", "json"});
+    std::vector<std::string> names;
+    for (const auto& recipe : list.at("recipes")) names.push_back(recipe.at("name"));
+    EXPECT_THAT(names, ::testing::ElementsAre("deepseek_v3_pretrain_64gpu_gb300_bf16_fsdp", "deepseek_v3_pretrain_64gpu_gb300_fp8mx_fsdp"));
+}
+
+TEST(RecipesCommand, NamesTheNearestOfAnUnknownRecipe) {
+    const Result result = run({"recipes", "show", "deepseek_v3_pretrain_256gpu_gb300_fp8"});
+    EXPECT_EQ(result.code, kBadInput);
+    EXPECT_THAT(result.err, HasSubstr("deepseek_v3_pretrain_256gpu_gb300_fp8mx"));
+    EXPECT_EQ(run({"recipes", "show"}).code, kBadInput);
+    EXPECT_EQ(run({"recipes", "list", "x"}).code, kBadInput);
+    EXPECT_THAT(run({"recipes", "frobnicate"}).err, HasSubstr("list, show NAME, check or check NAME"));
+}
+
+TEST(RecipesCommand, SaysWhyARecipeIsNotRecorded) {
+    const Result result = run({"recipes", "show", "flux_12b_pretrain_2gpu_h100_bf16_config"});
+    EXPECT_EQ(result.code, kBadInput);
+    EXPECT_THAT(result.err, HasSubstr("context_dim"));
+}
+
+JudgedRecipe judged(std::string_view name) {
+    return judge_recipe(*formats::bridge_recipes().find(name));
+}
+
+TEST(RecipesCommand, JudgesARecipeByItsPresetAndCluster) {
+    const JudgedRecipe recipe = judged("deepseek_v3_pretrain_256gpu_gb300_fp8mx");
+    EXPECT_EQ(recipe.preset, "deepseek-v3");
+    EXPECT_EQ(recipe.cluster, "gb300-nvl72");
+    EXPECT_EQ(recipe.verdict, RecipeVerdict::runs);
+    EXPECT_THAT(recipe.layout, HasSubstr("tp1 cp1 ep32 etp1 pp2 vpp8 mbs1"));
+    EXPECT_GT(recipe.seconds.value_or(0), 5);
+    EXPECT_LT(recipe.seconds.value_or(0), 20);
+}
+
+/// models/transformer_config.py: experts are divided by ep alone unless the recipe sets etp; by tp as well, 64 GPUs would be too few.
+TEST(RecipesCommand, DividesExpertsByEpAlone) {
+    EXPECT_THAT(judged("qwen3_235b_a22b_pretrain_64gpu_gb300_bf16").layout, HasSubstr("etp1"));
+}
+
+/// training/config.py asks for fsdp_dtensor where something is saved or loaded, and this recipe does neither.
+TEST(RecipesCommand, HoldsCheckpointFormatsAgainstWhatIsSaved) {
+    EXPECT_NE(judged("llama3_70b_pretrain_64gpu_gb200_bf16").verdict, RecipeVerdict::illegal);
+}
+
+/// 46 layers on 4 stages: Megatron-LM stops (transformer_config.py).
+TEST(RecipesCommand, NamesTheRuleThatAShippedRecipeBreaks) {
+    const JudgedRecipe recipe = judged("glm45_air_106b_pretrain_32gpu_h100_bf16");
+    EXPECT_EQ(recipe.verdict, RecipeVerdict::illegal);
+    EXPECT_THAT(recipe.problems, ::testing::Contains(HasSubstr("layers = 46 do not split evenly over pp = 4")));
+    EXPECT_EQ(run({"recipes", "check", "glm45_air_106b_pretrain_32gpu_h100_bf16"}).code, kBadInput);
+}
+
+TEST(RecipesCommand, GuessesNoModel) {
+    const JudgedRecipe recipe = judged("kimi_k25_vl_sft_512gpu_h100_bf16");
+    EXPECT_EQ(recipe.verdict, RecipeVerdict::cannot_say);
+    const JudgedRecipe large = judged("exaone_moe_236b_a23b_pretrain_64gpu_h100_bf16");
+    EXPECT_EQ(large.kind, "no preset of its model");
+    EXPECT_THAT(large.problems, ::testing::ElementsAre(HasSubstr("LGAI-EXAONE/K-EXAONE-236B-A23B")));
+}
+
+}  // namespace
+}  // namespace mgplan::cli::recipes_command_test
