@@ -89,6 +89,8 @@ struct ModelType {
 
 /// The type of the language model inside a multimodal model whose file does not name it; "": not known.
 [[nodiscard]] std::string_view text_type_of(std::string_view multimodal);
+/// Returns true for types of multimodal models that a table here names.
+[[nodiscard]] bool is_known_around_text(std::string_view multimodal);
 /// Whether a multimodal class shares embeddings and output layer where its file says nothing of it.
 [[nodiscard]] bool ties_by_default(std::string_view multimodal);
 /// Whether it shares them where its text part says so and its own field does not.
