@@ -9,10 +9,11 @@ namespace mgplan::formats {
 
 /// What a flag that is not computed leaves open beside the time of a step.
 enum class Decides : std::uint8_t {
-    nothing,       ///< neither whether the command is legal nor whether it fits
-    fit,           ///< the memory of a rank
-    legal,         ///< whether Megatron-LM starts, and nothing that it would do
-    fit_and_legal  ///< also rules of its own, which are not checked
+    nothing,        ///< neither whether the command is legal nor whether it fits
+    fit,            ///< the memory of a rank
+    legal,          ///< whether Megatron-LM starts, and nothing that it would do
+    fit_and_legal,  ///< also rules of its own, which are not checked
+    model           ///< the network, so that the count of its parameters is open besides
 };
 
 /// A flag that changes memory, time or legality in a way that is not predicted.
