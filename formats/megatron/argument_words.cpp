@@ -126,7 +126,12 @@ bool names_word(std::string_view text, const std::string& name) {
 ArgumentWords argument_words(std::string_view text, const std::string& where, const std::string& folder, const ScriptInputs& inputs) {
     if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);  // a byte order mark
     // A shell script may call its array MODEL_ARGS too, but followed by "=".
-    ArgumentWords found = has_model_args(text) ? ArgumentWords{yaml_words(text, where, inputs), {}, {}, {}, {}, {}}
+    ArgumentWords found = has_model_args(text) ? ArgumentWords{.words = yaml_words(text, where, inputs),
+                                                               .notes = {},
+                                                               .missing = {},
+                                                               .unresolved = {},
+                                                               .sourced = {},
+                                                               .not_sourced = {}}
                                                : script_words(text, where, folder, inputs);
     for (const auto& [name, value] : inputs.variables) {
         bool named = names_word(text, name);

@@ -18,6 +18,7 @@ namespace mgplan::formats {
 struct ScriptInputs {
     std::optional<std::vector<std::string>> arguments;           ///< its positional parameters; nothing: they are not known
     std::vector<std::pair<std::string, std::string>> variables;  ///< these hold whatever the script assigns to them
+    bool model_is_given = false;                                 ///< a command counts as well if it states a layout and no model
 };
 
 /// What helps to understand a command beside its text.
@@ -32,10 +33,15 @@ struct MegatronSurroundings {
     /// with its model.
     bool judges_sizes = false;
     HeldAgainst held_against = HeldAgainst::everything;  ///< whose rules about flags it obeys
+    /// The model of a command that states none: its sizes become flags of the command, which the command's own flags replace.
+    std::optional<ModelSpec> model{};
 };
 
 struct ArgumentWords {
     std::vector<std::string> words;                 ///< flags and their values in order
+    std::string program{};                          ///< the Python file that takes them; "" where the text names none
+    std::string launcher{};                         ///< the framework that adds flags by its own code (launcher_flags.hpp); "" for none
+    std::vector<std::string> set_by_launcher{};     ///< those flags, which are among the words
     std::vector<std::string> notes;                 ///< sentences on what only running the script would tell
     std::vector<std::string> missing;               ///< problems: parts of the command that may hold flags and are not known
     std::map<std::string, std::string> unresolved;  ///< variables that stand in the words, and why their values are not known
