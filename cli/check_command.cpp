@@ -46,6 +46,8 @@ std::string_view open_text(formats::Decides decides) {
             return "fits";
         case formats::Decides::legal:
             return "legal";
+        case formats::Decides::model:
+            return "model, legal and fits";
         case formats::Decides::fit_and_legal:
             break;
     }

@@ -51,6 +51,13 @@ GivenText text_of(const Options& options, const char* option, const std::string&
     return {path, read_text_file(path, what)};
 }
 
+/// The model that --model names. Throws ConfigError.
+formats::Job load_named_model(const Options& options, const WorkloadOptions& values) {
+    const formats::ModelReading how{.vocab = values.vocab_size, .assume = values.assume.value_or("")};
+    if (const GivenText* given = options.contents("model")) return formats::read_model_text(given->text, given->name, how);
+    return formats::load_model(*values.model, how);
+}
+
 }  // namespace
 
 std::vector<std::string> source_options(const WorkloadOptions& values) {
@@ -66,11 +73,16 @@ bool is_command(const WorkloadOptions& values) {
     return values.megatron_args || values.trace || values.bridge_config;
 }
 
+bool has_model_and_command(const WorkloadOptions& values) {
+    return values.model && !values.trace && values.megatron_args.has_value() != values.bridge_config.has_value();
+}
+
 void add_source_problems(const WorkloadOptions& values, Problems& problems) {
     const auto given = source_options(values);
     if (given.empty())
         problems.add("--model is missing; give a preset (mgplan models lists them), a config.json or a Megatron-LM argument file");
-    if (given.size() > 1) problems.add("{} and {} both name a model; give one of them", given[0], given[1]);
+    if (given.size() > 1 && !has_model_and_command(values))
+        problems.add("{} and {} both name a model; give one of them", given[0], given[1]);
     if (!values.megatron_args && (!values.set.empty() || values.script_args))
         problems.add("{} is for the script of --megatron-args; give that, or drop it", values.set.empty() ? "--script-args" : "--set");
     if (values.launch && !values.trace) problems.add("--launch is for the record of --trace; give that, or drop it");
@@ -81,6 +93,10 @@ SourcedJob load_job(const Options& options, const WorkloadOptions& values, int c
     surroundings.judges_sizes = values.looks_behind;
     if (options.given("cluster")) surroundings.compute_capability = compute_capability;  // an assumed one refuses nothing
     if (values.looks_behind) surroundings.vocab_if_missing = kAnyVocabulary;
+    if (has_model_and_command(values)) {
+        surroundings.model = load_named_model(options, values).model;
+        surroundings.script.model_is_given = true;
+    }
     if (values.megatron_args) {
         if (const GivenText* given = options.contents("megatron-args")) {
             surroundings.folder = ".";
@@ -98,10 +114,7 @@ SourcedJob load_job(const Options& options, const WorkloadOptions& values, int c
             return {formats::read_bridge_config(given->text, given->name, surroundings), std::nullopt, ""};
         return {formats::load_bridge_config(*values.bridge_config, std::move(surroundings)), std::nullopt, ""};
     }
-    const formats::ModelReading how{.vocab = values.vocab_size, .assume = values.assume.value_or("")};
-    if (const GivenText* given = options.contents("model"))
-        return {formats::read_model_text(given->text, given->name, how), std::nullopt, ""};
-    return {formats::load_model(*values.model, how), std::nullopt, ""};
+    return {load_named_model(options, values), std::nullopt, ""};
 }
 
 }  // namespace mgplan::cli

@@ -16,6 +16,8 @@ namespace mgplan::cli {
 [[nodiscard]] std::vector<std::string> source_options(const WorkloadOptions& values);
 /// Returns true if the source holds a layout and training options, too.
 [[nodiscard]] bool is_command(const WorkloadOptions& values);
+/// Returns true if a command states a layout for the model of --model.
+[[nodiscard]] bool has_model_and_command(const WorkloadOptions& values);
 /// Adds problems with their number, or with options for one of them.
 void add_source_problems(const WorkloadOptions& values, Problems& problems);
 

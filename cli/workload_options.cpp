@@ -460,7 +460,7 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
         problems.absorb(error);
     }
     std::optional<std::int64_t> world = values.world;
-    if (const auto sources = source_options(values); sources.size() == 1) {
+    if (const auto sources = source_options(values); sources.size() == 1 || has_model_and_command(values)) {
         try {
             SourcedJob found = load_job(options, values, work.cluster.compute_capability);
             resolved.job = std::move(found.job);
@@ -472,7 +472,7 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
                 resolved.assumed.push_back(fmt::format("world of {} ({})", counted(*world, "GPU"), found.world_source));
             }
         } catch (const ConfigError& error) {
-            problems.absorb(error, sources[0] + ": ");
+            problems.absorb(error, has_model_and_command(values) ? "" : sources[0] + ": ");
         }
     }
     if (resolved.job.training) work.training = *resolved.job.training;

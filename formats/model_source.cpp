@@ -15,6 +15,7 @@
 #include "formats/hugging_face/hugging_face.hpp"
 #include "formats/megatron/bridge_config.hpp"
 #include "formats/megatron/megatron_arguments.hpp"
+#include "formats/recognise/recognise.hpp"
 #include "plan/json/model_json.hpp"
 #include "plan/text/embedded_files.hpp"
 #include "plan/text/errors.hpp"
@@ -78,7 +79,14 @@ Job read_named_text(const std::string& text, const std::string& path, const std:
     const auto first = text.find_first_not_of(" \t\r\n\f\v");
     if (first == std::string::npos)
         throw ConfigError(fmt::format("model file {} is empty; give a config.json or Megatron-LM arguments", shown_in_message(path)));
-    if (is_json_text(path, text, first)) return read_json_model(text, name, path, how.assume);
+    if (is_json_text(path, text, first)) {
+        try {
+            return read_json_model(text, name, path, how.assume);
+        } catch (const ConfigError&) {
+            if (const auto seen = recognise(text)) throw ConfigError(refusal_of(*seen, path));
+            throw;
+        }
+    }
     Job job = read_megatron_text(text, path, {.vocab = how.vocab, .folder = folder_of(path)});
     job.model.name = name;
     return job;
@@ -132,6 +140,13 @@ Job read_hub_name(const std::string& repository) {
         "or use a preset (see mgplan models)",
         shown_in_message(repository),
         near.empty() ? "" : fmt::format(" of its own ({0} stands in its name: mgplan models show {0})", near)));
+}
+
+/// The repository that a command of ms-swift trains in full and that a preset stands for; "" for other texts.
+std::string model_of_swift(std::string_view text) {
+    const auto seen = recognise(text);
+    if (!seen || seen->framework != "ms-swift" || !seen->states_layout || seen->job == "LoRA") return "";
+    return preset_of_hub_name(seen->model).empty() ? "" : seen->model;
 }
 
 bool looks_like_path(const std::string& cfg) {
@@ -192,7 +207,15 @@ std::vector<std::string> preset_names() {
 
 Job load_megatron_arguments(const std::string& path, MegatronSurroundings surroundings) {
     if (surroundings.folder.empty()) surroundings.folder = folder_of(path);
-    return read_megatron_text(read_text_file(path, "argument"), path, surroundings);
+    const std::string text = read_text_file(path, "argument");
+    const std::string named = surroundings.model ? "" : model_of_swift(text);
+    if (!named.empty()) {
+        surroundings.model = read_hub_name(named).model;
+        surroundings.script.model_is_given = true;
+    }
+    Job job = read_megatron_text(text, path, surroundings);
+    if (!named.empty()) job.assumptions.push_back(fmt::format("the model {}, which the command of ms-swift names", named));
+    return job;
 }
 
 Job load_bridge_config(const std::string& path, MegatronSurroundings surroundings) {

@@ -21,14 +21,20 @@ std::string with_feature(const formats::FlagNotComputed& one) {
 std::vector<std::string> deciding(const FlagAccount& account, Decides what) {
     std::vector<std::string> flags;
     for (const auto& one : account.not_computed) {
-        if (what == Decides::nothing || one.decides == what || one.decides == Decides::fit_and_legal) flags.push_back(with_feature(one));
+        const bool both = one.decides == Decides::fit_and_legal || one.decides == Decides::model;
+        if (what == Decides::nothing || one.decides == what || (both && what != Decides::model)) flags.push_back(with_feature(one));
     }
     return flags;
 }
 
-std::string not_computed_text(const std::vector<std::string>& flags) {
-    if (flags.empty()) return "";
-    return fmt::format("{} {} not computed", fmt::join(flags, ", "), flags.size() == 1 ? "is" : "are");
+/// Megatron-LM's parser stops at an unknown flag, and a fork's flag may change anything.
+std::string why_open(const FlagAccount& account, Decides what) {
+    std::vector<std::string> reasons;
+    const std::vector<std::string> flags = deciding(account, what);
+    if (!flags.empty()) reasons.push_back(fmt::format("{} {} not computed", fmt::join(flags, ", "), flags.size() == 1 ? "is" : "are"));
+    const auto& unknown = account.unknown;
+    if (!unknown.empty()) reasons.push_back(fmt::format("{} {} not known", fmt::join(unknown, " "), unknown.size() == 1 ? "is" : "are"));
+    return fmt::format("{}", fmt::join(reasons, "; "));
 }
 
 }  // namespace
@@ -42,19 +48,23 @@ void add_flag_account(nlohmann::ordered_json& json, const FlagAccount& account) 
 }
 
 bool leaves_fit_open(const FlagAccount& account) {
-    return !deciding(account, Decides::fit).empty();
+    return !account.unknown.empty() || !deciding(account, Decides::fit).empty();
 }
 
 bool leaves_legality_open(const FlagAccount& account) {
-    return !deciding(account, Decides::legal).empty();
+    return !account.unknown.empty() || !deciding(account, Decides::legal).empty();
+}
+
+bool leaves_model_open(const FlagAccount& account) {
+    return !deciding(account, Decides::model).empty();
 }
 
 std::string why_fit_is_open(const FlagAccount& account) {
-    return not_computed_text(deciding(account, Decides::fit));
+    return why_open(account, Decides::fit);
 }
 
 std::string why_legality_is_open(const FlagAccount& account) {
-    return not_computed_text(deciding(account, Decides::legal));
+    return why_open(account, Decides::legal);
 }
 
 std::string flag_account_text(const FlagAccount& account) {

@@ -14,9 +14,11 @@ namespace mgplan::reports {
 /// word of each entry is the flag.
 void add_flag_account(nlohmann::ordered_json& json, const formats::FlagAccount& account);
 
-/// True if a flag that is not computed affects a rank's memory (fit), or the rules for the command (legality).
+/// True if a flag that is not computed affects a rank's memory (fit), the rules for the command (legality), or the network (model). An
+/// unknown flag leaves fit and legality open.
 [[nodiscard]] bool leaves_fit_open(const formats::FlagAccount& account);
 [[nodiscard]] bool leaves_legality_open(const formats::FlagAccount& account);
+[[nodiscard]] bool leaves_model_open(const formats::FlagAccount& account);
 
 /// The flags that make fit or legality unknown: "--flextron (elastic sub-networks (Flextron)) is not computed"; "" if there are none.
 [[nodiscard]] std::string why_fit_is_open(const formats::FlagAccount& account);

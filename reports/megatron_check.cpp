@@ -111,8 +111,8 @@ std::optional<bool> fits(const MegatronCheck& check) {
 GateVerdict gate_verdict(const MegatronCheck& check) {
     const auto legal = is_legal(check);
     if (legal == false) return GateVerdict::illegal;
-    // Megatron-LM's parser stops at an unknown flag, and a fork's flag may change anything: the other flags alone do not decide what fits.
-    if (!check.flags.unknown.empty() || !check.flags.without_a_version.empty()) return GateVerdict::cannot_say;
+    // No version's parser accepts all the flags, so that the run they were meant for is not known.
+    if (!check.flags.without_a_version.empty()) return GateVerdict::cannot_say;
     const auto fitting = fits(check);
     if (fitting == false) return GateVerdict::does_not_fit;
     return legal && fitting ? GateVerdict::runs : GateVerdict::cannot_say;
@@ -194,6 +194,9 @@ std::string megatron_check_json(const MegatronCheck& check) {
         json["layout"] = layout_fields(check.workload, check.asked->layout);
         json["predicted"] = prediction_to_json(check.asked->prediction);
         if (check.training) json["training"] = training_to_json(*check.training);
+    }
+    if (leaves_model_open(check.flags)) {
+        for (const char* count : {"parameters", "active_parameters", "mtp_parameters"}) json["model"][count] = nullptr;
     }
     if (const auto legal = is_legal(check)) json["legal"] = *legal;
     if (const auto fitting = fits(check)) json["fits"] = *fitting;

@@ -1,7 +1,11 @@
 #include "formats/hugging_face/config_text.hpp"
 
+#include <algorithm>
 #include <cctype>
+#include <cstddef>
 #include <map>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include <fmt/core.h>
@@ -61,6 +65,51 @@ std::string without_python_numbers(std::string_view text, const std::string& whe
     return json;
 }
 
+/// The end of the object that begins there, one past its bracket; nothing where it stays open.
+std::optional<std::size_t> end_of_object(std::string_view text, std::size_t at) {
+    std::size_t depth = 0;
+    bool in_string = false;
+    for (; at < text.size(); ++at) {
+        const char c = text[at];
+        if (in_string) {
+            if (c == '\\') ++at;
+            in_string = c != '"';
+        } else if (c == '"') {
+            in_string = true;
+        } else if (c == '{') {
+            ++depth;
+        } else if (c == '}' && --depth == 0) {
+            return at + 1;
+        }
+    }
+    return std::nullopt;
+}
+
+/// The text with an empty object for each quantization_config, which may list every layer by name and says nothing of the network. Line
+/// breaks stay, for the places that messages name.
+std::string without_quantization(const std::string& text) {
+    constexpr std::string_view kKey = "\"quantization_config\"";
+    std::string kept;
+    std::size_t from = 0;
+    for (std::size_t at = text.find(kKey); at != std::string::npos; at = text.find(kKey, at + 1)) {
+        const std::size_t colon = text.find_first_not_of(" \t\r\n", at + kKey.size());
+        if (colon == std::string::npos || text[colon] != ':') continue;
+        const std::size_t begin = text.find_first_not_of(" \t\r\n", colon + 1);
+        if (begin == std::string::npos || text[begin] != '{') continue;
+        const auto end = end_of_object(text, begin);
+        if (!end) break;
+        kept.append(text, from, begin - from);
+        kept += '{';
+        for (std::size_t i = begin; i < *end; ++i) {
+            if (text[i] == '\n') kept += '\n';
+        }
+        kept += '}';
+        from = *end;
+        at = *end - 1;
+    }
+    return kept.append(text, from);
+}
+
 std::string short_dump(const Json& value) {
     const std::string text = value.is_structured() ? "…" : value.dump(-1, ' ', true, Json::error_handler_t::replace);
     return text.size() > 40 ? text.substr(0, 40) + "..." : text;
@@ -113,7 +162,7 @@ Json parse_config(std::string_view text, const std::string& where) {
     if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF"))
         throw ConfigError(fmt::format("{}: is UTF-16, and JSON is UTF-8; save it as UTF-8", where));
     if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
-    const std::string json = without_python_numbers(text, where);
+    const std::string json = without_quantization(without_python_numbers(text, where));
     Json parsed = parse_json(json, where);
     refuse_double_fields(json, where);
     return parsed;

@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "formats/hugging_face/class_names.hpp"
 #include "formats/hugging_face/composer.hpp"
 #include "formats/hugging_face/hugging_face_layers.hpp"
 #include "plan/parameters/model_adapter.hpp"
@@ -121,26 +122,6 @@ void read_sizes(ConfigParts& parts) {
     model.attention_dropout = config.real_or({"attention_dropout", "attn_pdrop"}, 0, 0, 1);
     model.hidden_dropout = config.real_or({"resid_pdrop", "hidden_dropout", "residual_dropout", "dropout"}, 0, 0, 1);
     model.init_deviation = config.real_or({"initializer_range"}, model.init_deviation, 0, ModelLimits::init_deviation);
-}
-
-/// Module in place of the output layer, by the class of "architectures" (modeling_layers.py, GenericFor…, and the classes of older types):
-/// a linear layer with a row for each label.
-enum class Head : std::uint8_t {
-    output_layer,
-    texts,   ///< …ForSequenceClassification: no bias
-    tokens,  ///< …ForTokenClassification: with a bias, unless token_classification_bias says no
-    spans,   ///< …ForQuestionAnswering: where an answer begins and where it ends, with a bias
-    reward,  ///< …RewardModel: one value. No class of transformers; Qwen's own is an MLP
-    none,    ///< …Model: nothing after the last norm
-};
-
-Head head_of(std::string_view class_name) {
-    if (class_name.ends_with("ForSequenceClassification")) return Head::texts;
-    if (class_name.ends_with("ForTokenClassification")) return Head::tokens;
-    if (class_name.ends_with("ForQuestionAnswering")) return Head::spans;
-    if (class_name.ends_with("RewardModel")) return Head::reward;
-    const bool bare = class_name.ends_with("Model") && !class_name.ends_with("LMHeadModel") && find_model_class(class_name) == nullptr;
-    return bare ? Head::none : Head::output_layer;
 }
 
 /// Labels of a class that has as many as the file says: those of id2label, else num_labels, else two (configuration_utils.py).
@@ -281,6 +262,13 @@ Reading find_reading(const Json& json, const std::string& where, const std::stri
     if (stated.empty())
         throw ConfigError(fmt::format(
             "{}: field 'model_type' is missing; give it, such as llama or qwen3, or read the file as a llama with --assume llama", where));
+    const auto known_class =
+        std::find_if(classes.begin(), classes.end(), [](const std::string& class_name) { return find_model_class(class_name) != nullptr; });
+    if (known_class != classes.end() && !name.empty())
+        throw ConfigError(
+            fmt::format("{}: model_type '{}' is not known, and architectures names {}, the class of model_type '{}'; give the "
+                        "file of that type, whose fields may have other names",
+                        where, stated, printable(*known_class), find_model_class(*known_class)->name));
     const std::string fields = unexplained_fields(json);
     throw ConfigError(fmt::format(
         "{}: model_type '{}' is not known ({}){}; --assume llama reads it as a llama all the same, and says so "
@@ -314,8 +302,18 @@ void refuse_two_language_models(const Json& json, const std::string& place, cons
                     where, printable(name)));
 }
 
-/// True if the larger model shares embeddings and output layer, where its own field or class decides: transformers ties by the outer field,
-/// which some classes take over from the text part.
+/// Throws for a class that is no network of the type.
+void refuse_other_classes(const std::vector<std::string>& classes, const Reading& reading, const std::string& stated,
+                          const std::string& where) {
+    if (reading.assumed) return;
+    for (const std::string& name : classes) {
+        if (const std::string other = other_network_of_class(name, *reading.type, stated); !other.empty())
+            throw ConfigError(fmt::format("{}: architectures names {}, which {}", where, printable(name), other));
+    }
+}
+
+/// Whether the larger model shares embeddings and output layer, where its own field or class decides: transformers ties by the
+/// outer field, which some classes take over from the text part.
 std::optional<bool> outer_tie(const Json& json, const Json& text, const std::string& outer_type) {
     const auto flag = [](const Json& object) -> std::optional<bool> {
         const auto found = object.find("tie_word_embeddings");
@@ -396,8 +394,9 @@ Job read_one(const Json& json, const std::string& name, const std::string& where
         job.notes.push_back(fmt::format("model_type {} is not known and read as {} (--assume), so this may be another network",
                                         reading.stated, reading.type->name));
     }
-    (void)config.text_or({"model_type"}, "");
+    const std::string stated = config.text_or({"model_type"}, "");
     const std::vector<std::string> classes = nested ? std::vector<std::string>{} : config.texts("architectures");
+    refuse_other_classes(classes, reading, stated, where);
     (void)config.boolean_or({"is_encoder_decoder"}, false);
     read_sizes(parts);
     read_head(parts, classes);
@@ -431,6 +430,27 @@ Job read_one(const Json& json, const std::string& name, const std::string& where
     return job;
 }
 
+/// Reads the text part. Of a larger type that no table here has, the message or the notes say so: its class may give the text part other
+/// layers.
+Job read_known_text(const Json& text, const std::string& name, const std::string& where, const std::string& assume,
+                    const std::string& outer_type) {
+    const bool known = outer_type.empty() || is_known_around_text(outer_type) || find_model_type(outer_type) != nullptr;
+    const std::string doubt =
+        fmt::format("model_type '{}' around the text part is not known, so its layers may differ", printable(outer_type));
+    try {
+        Job job = read_one(text, name, where, assume, true);
+        if (!known) job.notes.push_back(fmt::format("{}: {}", where, doubt));
+        return job;
+    } catch (const ConfigError& error) {
+        if (known) throw;
+        Problems problems;
+        problems.absorb(error);
+        problems.add("{}: {}", where, doubt);
+        problems.throw_if_any();
+        throw;
+    }
+}
+
 Job read_text_part(const Json& json, const Json& part, const std::string& place, const std::string& name, const std::string& where,
                    const std::string& assume) {
     refuse_two_language_models(json, place, where);
@@ -450,7 +470,7 @@ Job read_text_part(const Json& json, const Json& part, const std::string& place,
     const auto tie = outer_tie(json, part, outer_type);
     const bool conflict = tie && part.contains("tie_word_embeddings") && part.at("tie_word_embeddings") != *tie;
     if (tie) text["tie_word_embeddings"] = *tie;
-    Job job = read_one(text, name, fmt::format("{}: {}", where, place), assume, true);
+    Job job = read_known_text(text, name, fmt::format("{}: {}", where, place), assume, outer_type);
     job.assumptions.push_back(fmt::format("only the language model ({}) of a larger model is planned", place));
     if (conflict)
         job.notes.push_back(fmt::format("{}: tie_word_embeddings of {} differs from the outer one; {} is taken, as transformers does",

@@ -47,7 +47,7 @@ struct Changing {
     std::string_view neutral;  ///< JSON; null, false and "" are neutral everywhere
 };
 
-constexpr std::array<Changing, 35> kChanging{{{"use_parallel_residual", "false"},
+constexpr std::array<Changing, 39> kChanging{{{"use_parallel_residual", "false"},
                                               {"parallel_attn", "false"},
                                               {"qk_layernorm", "false"},
                                               {"use_qk_norm", "false"},
@@ -81,7 +81,11 @@ constexpr std::array<Changing, 35> kChanging{{{"use_parallel_residual", "false"}
                                               {"query_pre_attn_scalar", "0"},
                                               {"mla_scale_q_lora", "false"},
                                               {"zero_expert_num", "0"},
-                                              {"apply_residual_connection_post_layernorm", "false"}}};
+                                              {"apply_residual_connection_post_layernorm", "false"},
+                                              {"routed_expert_hidden_size", "0"},
+                                              {"mla_use_output_gate", "false"},
+                                              {"attn_res_block_size", "0"},
+                                              {"latent_moe_use_norm", "false"}}};
 
 bool is_neutral(const Json& value, std::string_view neutral) {
     if (value.is_null() || value == false || (value.is_string() && value.get_ref<const std::string&>().empty())) return true;
@@ -104,11 +108,13 @@ void read_left_out(ConfigParts& parts) {
 }
 
 void refuse_other_networks(ConfigParts& parts) {
+    const Json defaults = Json::parse(parts.type.defaults);
     for (const auto& field : parts.config.unused()) {
         for (const auto& [name, neutral] : kChanging) {
             if (field != name) continue;
             const Json* value = parts.config.member(field);
             if (value == nullptr || is_neutral(*value, neutral)) continue;
+            if (defaults.contains(field) && defaults.at(field) == *value) continue;  // as its class has it without the field
             const std::string shown = value->is_structured() ? "…" : value->dump(-1, ' ', true, Json::error_handler_t::replace);
             parts.config.problem(
                 "{} = {} changes the network, and no layer of model_type '{}' here has it; remove it where it means nothing", field,

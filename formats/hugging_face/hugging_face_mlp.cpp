@@ -19,8 +19,10 @@ Activation read_activation(ConfigReader& config, Activation fallback, Aliases fi
     if (name == "gelu" || name == "gelu_python") return Activation::gelu_exact;
     if (name == "xielu") return Activation::xielu;
     if (name.find("gelu") != std::string::npos || name == "geglu") return Activation::gelu;
-    config.problem("{} = '{}' is not known; use silu, gelu, gelu_new, gelu_pytorch_tanh, relu or relu2", config.stated(fields),
-                   name.substr(0, 40));
+    config.problem(
+        "{} = '{}' is not known; known are silu, gelu, gelu_new, gelu_pytorch_tanh, relu and relu2, and another one makes "
+        "another network",
+        config.stated(fields), name.substr(0, 40));
     return fallback;
 }
 

@@ -29,7 +29,7 @@ constexpr std::array kLatent{
 "num_attention_heads":64,"num_key_value_heads":4,"head_dim":128,"hidden_act":"silu","max_position_embeddings":524288,
 "rms_norm_eps":1e-06,"num_experts_per_tok":4,"num_local_experts":128,"dense_intermediate_size":12288,
 "shared_intermediate_size":3072,"routed_scaling_factor":2.0,"rotary_dim":64,"rope_theta":5000000.0,"index_n_heads":4,
-"index_head_dim":128})",
+"index_head_dim":128,"use_qk_norm":true})",
               .compose = compose_minimax_m3},
     ModelType{.name = "unlimited_ocr_text",
               .class_name = "",

@@ -73,6 +73,12 @@ constexpr std::array<std::string_view, 9> kTiedAsText{"fast_vlm",   "llava",    
 constexpr std::array<std::string_view, 5> kTiedByItself{"cohere_compass", "muse_glimmer", "qwen2_5_omni_thinker", "qwen3_omni_moe_thinker",
                                                         "qwen4_exp"};
 
+/// Others that transformers has around a text part that their files name by its own type.
+constexpr std::array<std::string_view, 24> kOtherWrappers{
+    "aria",          "blip-2",       "emu3",    "ernie4_5_vl_moe", "fuyu",           "gemma4_unified", "glm4v",    "glm46v",
+    "idefics3",      "instructblip", "lfm2_vl", "lighton_ocr",     "llama4",         "mistral3",       "ovis2_5",  "paddleocr_vl",
+    "perception_lm", "pixtral",      "qwen3_5", "qwen3_5_moe",     "qwen3_omni_moe", "smolvlm",        "step3_vl", "voxtral"};
+
 template <class Names>
 bool holds(const Names& names, std::string_view name) {
     return std::find(names.begin(), names.end(), name) != names.end();
@@ -135,6 +141,11 @@ std::vector<std::string> known_model_types() {
 
 std::string_view text_type_of(std::string_view multimodal) {
     return second_of(kTextTypes, multimodal);
+}
+
+bool is_known_around_text(std::string_view multimodal) {
+    return !text_type_of(multimodal).empty() || holds(kTied, multimodal) || holds(kTiedAsText, multimodal) ||
+           holds(kTiedByItself, multimodal) || holds(kOtherWrappers, multimodal);
 }
 
 bool ties_by_default(std::string_view multimodal) {

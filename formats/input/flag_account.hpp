@@ -9,10 +9,11 @@ namespace mgplan::formats {
 
 /// Questions besides the time of a step that a flag leaves open if it is not computed.
 enum class Decides : std::uint8_t {
-    nothing,       ///< neither legality nor fit
-    fit,           ///< the memory of a rank
-    legal,         ///< legality alone: Megatron-LM may refuse the command
-    fit_and_legal  ///< also rules of its own, which are not checked
+    nothing,        ///< neither whether the command is legal nor whether it fits
+    fit,            ///< the memory of a rank
+    legal,          ///< whether Megatron-LM starts, and nothing that it would do
+    fit_and_legal,  ///< also rules of its own, which are not checked
+    model           ///< the network, so that the count of its parameters is open besides
 };
 
 /// A flag that changes memory, time or legality in a way that is not predicted.

@@ -137,8 +137,7 @@ std::vector<std::string> broken_argument_rules(const ParsedFlags& parsed, HeldAg
         }
     };
     if (!bridge) messages = wrong_value_types(parsed);
-    // A YAML file of configurations takes the place of what would be asserted.
-    if (against == HeldAgainst::parser || command.has("--yaml-cfg")) return messages;
+    if (against == HeldAgainst::parser) return messages;
     if (against == HeldAgainst::everything) add(rules_of_arguments());
     add(rules_of_configurations());
     return messages;

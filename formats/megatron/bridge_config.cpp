@@ -15,6 +15,8 @@
 #include "formats/megatron/bridge_fields.hpp"
 #include "formats/megatron/bridge_sections.hpp"
 #include "formats/megatron/megatron_flags.hpp"
+#include "formats/megatron/shell_command.hpp"
+#include "formats/recognise/recognise.hpp"
 #include "plan/text/errors.hpp"
 #include "plan/text/text.hpp"
 
@@ -300,7 +302,9 @@ Job read_bridge_config(std::string_view text, const std::string& where, const Me
     Problems problems;
     try {
         const YAML::Node root = YAML::Load(std::string(text));
-        if (!root.IsMap() || !root["model"] || !root["model"].IsMap())
+        const bool is_configuration = root.IsMap() && root["model"] && root["model"].IsMap();
+        if (const auto seen = is_configuration ? std::nullopt : recognise(text)) throw ConfigError(refusal_of(*seen, where));
+        if (!is_configuration)
             throw ConfigError(
                 fmt::format("{}: is no configuration of Megatron-Bridge, a mapping with model, train, optimizer, ddp, …; write one with "
                             "ConfigContainer.to_yaml, or give Megatron-LM's flags as --megatron-args",
@@ -308,6 +312,12 @@ Job read_bridge_config(std::string_view text, const std::string& where, const Me
         BridgeSections sections(root, where, problems);
         BridgeWords words(sections, root, where, problems);
         words.read();
+        if (!surroundings.model && !names_model(words.words()) && !sections.get("model", "hybrid_layer_pattern").set()) {
+            problems.add_missing_fact(
+                "{}: holds no sizes of a model, as overrides of a recipe do; name the model by --model NAME|config.json next to the file",
+                where);
+            problems.throw_if_any();
+        }
         std::optional<Job> job;
         try {
             MegatronSurroundings of_bridge = surroundings;
@@ -324,7 +334,7 @@ Job read_bridge_config(std::string_view text, const std::string& where, const Me
         }
         problems.throw_if_any();
         name_fields(job->flags, words);
-        if (const std::string provider = words.provider(); !provider.empty()) job->model.name = provider;
+        if (const std::string provider = words.provider(); !provider.empty() && !surroundings.model) job->model.name = provider;
         for (auto& assumption : job->assumptions) assumption = words.in_fields(assumption);
         return std::move(*job);
     } catch (const YAML::Exception& error) {

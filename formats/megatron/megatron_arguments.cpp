@@ -4,8 +4,15 @@
 #include <array>
 #include <utility>
 
+#include <fmt/ranges.h>
+
 #include "formats/megatron/flag_reader.hpp"
+#include "formats/megatron/given_model.hpp"
+#include "formats/megatron/launcher_flags.hpp"
 #include "formats/megatron/script_surroundings.hpp"
+#include "formats/megatron/shell_command.hpp"
+#include "formats/megatron/yaml_configuration.hpp"
+#include "formats/recognise/recognise.hpp"
 #include "plan/layout/world_division.hpp"
 #include "plan/parameters/model_adapter.hpp"
 #include "plan/text/text.hpp"
@@ -121,14 +128,49 @@ void check_world(FlagReader& flags, const Job& job, std::int64_t world) {
     if (const auto undivided = undivided_batch(*job.model.default_global_batch, dp, layout.micro_batch)) flags.problem("{}", *undivided);
 }
 
+/// The Python file in front of the first flag that is known; "" without one.
+std::string program_in(const std::vector<std::string>& words) {
+    for (const std::string& word : words) {
+        if (word.ends_with(".py")) return word;
+        if (word.starts_with("--") && find_flag(word.substr(0, word.find('=')))) break;
+    }
+    return "";
+}
+
+/// Throws if the program builds no decoder-only language model.
+void refuse_other_network(const std::string& program, const std::string& where) {
+    const std::string_view network = other_network_of_script(program);
+    if (network.empty()) return;
+    throw MissingFactError(std::vector{
+        fmt::format("{}: {} trains {}, which cannot be planned: its flags do not describe the whole network; give a command of "
+                    "pretrain_gpt.py or pretrain_mamba.py, or the language model alone as --model NAME|config.json with the layout",
+                    where, program.substr(0, 80), network)});
+}
+
+/// The words that count: those of the YAML that the command names by --yaml-cfg, or its own.
+void take_yaml_configuration(ArgumentWords& found, const std::string& where, const std::string& folder) {
+    const auto file = yaml_configuration_of(found.words);
+    if (!file) return;
+    const auto text = sourced_file(*file, folder);
+    if (!text)
+        throw MissingFactError(std::vector{
+            fmt::format("{}: --yaml-cfg {} replaces every flag of the command, and that file is not there; put it next to the command, or "
+                        "give its settings as flags",
+                        where, file->substr(0, 80))});
+    found.words = words_of_yaml_configuration(*text, fmt::format("{}: --yaml-cfg {}", where, file->substr(0, 80)));
+    found.notes.push_back(fmt::format("--yaml-cfg {} replaces every flag of the command, as in Megatron-LM", file->substr(0, 80)));
+}
+
 }  // namespace
 
 Job read_megatron_arguments(const std::vector<std::string>& words, const std::string& where, const MegatronSurroundings& surroundings) {
+    refuse_other_network(program_in(words), where);
     ParsedFlags parsed = parse_flags(words);
     if (parsed.used.empty())
         throw ConfigError(
             fmt::format("{}: holds no Megatron-LM flags (--num-layers 32 …), and is neither JSON nor YAML with MODEL_ARGS", where));
     leave_out_idle(parsed);
+    if (surroundings.model) add_given_model(parsed, *surroundings.model, where);
     const std::vector<std::string> broken = broken_rules(parsed, surroundings);
     Job job;
     job.flags = std::move(parsed.account);
@@ -146,6 +188,7 @@ Job read_megatron_arguments(const std::vector<std::string>& words, const std::st
     for (const std::string& message : broken) flags.problem("{}", message);
     job.model.name = "megatron";
     job.model.source = where;
+    if (surroundings.model) take_given_model(job, *surroundings.model, where, problems);
     if (of_model == 0) {  // whatever is wrong with the layout
         try {
             validate(job.model, where);
@@ -159,8 +202,12 @@ Job read_megatron_arguments(const std::vector<std::string>& words, const std::st
     return job;
 }
 
-Job read_megatron_text(std::string_view text, const std::string& where, const MegatronSurroundings& surroundings) {
-    ArgumentWords found = argument_words(text, where, surroundings.folder, surroundings.script);
+namespace {
+
+/// The job of the text's command, with the words' notes.
+Job read_command(ArgumentWords found, const std::string& where, const MegatronSurroundings& surroundings) {
+    refuse_other_network(found.program, where);
+    take_yaml_configuration(found, where, surroundings.folder);
     MegatronSurroundings told = surroundings;
     told.environment = std::move(found.environment);
     // A flag that another one needs may be missing from the file's text, and one that it excludes may be in a branch that does not run.
@@ -172,6 +219,8 @@ Job read_megatron_text(std::string_view text, const std::string& where, const Me
         for (const auto& part : found.missing) problems.add("{}", part);
         problems.throw_if_any();
         job.notes = std::move(found.notes);
+        if (!found.set_by_launcher.empty())
+            job.assumptions.push_back(fmt::format("{} (set by {})", fmt::join(found.set_by_launcher, " "), found.launcher));
         return job;
     } catch (const ConfigError& error) {
         if (!problems.empty()) throw;  // all missing parts are reported
@@ -186,6 +235,30 @@ Job read_megatron_text(std::string_view text, const std::string& where, const Me
         for (const auto& note : found.notes) problems.add_missing_fact("{}", note);
         if (!found.not_sourced.empty()) problems.add_missing_fact("{}", found.not_sourced);
         problems.throw_if_any();
+        throw;
+    }
+}
+
+/// Throws the refusal of a text that another framework made, if it shows one. Of a script that exits first (`exits`), a model next to it
+/// would not help.
+void refuse_recognised(std::string_view text, const std::string& where, bool exits) {
+    const auto seen = recognise(text);
+    if (seen && !(exits && seen->states_layout)) throw MissingFactError(std::vector{refusal_of(*seen, where)});
+}
+
+}  // namespace
+
+Job read_megatron_text(std::string_view text, const std::string& where, const MegatronSurroundings& surroundings) {
+    bool states_model = surroundings.model.has_value(), exits = true;
+    try {
+        ArgumentWords found = argument_words(text, where, surroundings.folder, surroundings.script);
+        exits = false;
+        add_launcher_flags(found, text);
+        // A file that is not there may hold the model's flags.
+        states_model = states_model || names_model(found.words) || !found.not_sourced.empty() || !found.missing.empty();
+        return read_command(std::move(found), where, surroundings);
+    } catch (const ConfigError&) {
+        if (!states_model) refuse_recognised(text, where, exits);
         throw;
     }
 }

@@ -18,6 +18,7 @@ namespace mgplan::formats {
 struct ScriptInputs {
     std::optional<std::vector<std::string>> arguments;           ///< its positional parameters; nothing: they are not known
     std::vector<std::pair<std::string, std::string>> variables;  ///< these hold whatever the script assigns to them
+    bool model_is_given = false;                                 ///< a command counts as well if it states a layout and no model
 };
 
 /// Facts besides its text that help to understand a command.
@@ -34,10 +35,15 @@ struct MegatronSurroundings {
     HeldAgainst held_against = HeldAgainst::everything;  ///< set of rules about flags that it has to obey
     std::optional<int> compute_capability{};             ///< of the GPUs
     std::map<std::string, std::string> environment{};    ///< as far as it is known
+    /// The model of a command that states none: its sizes become flags of the command, which the command's own flags replace.
+    std::optional<ModelSpec> model{};
 };
 
 struct ArgumentWords {
     std::vector<std::string> words;                    ///< flags and their values in order
+    std::string program{};                             ///< the Python file that takes them; "" if the text names none
+    std::string launcher{};                            ///< the framework that adds flags by its own code (launcher_flags.hpp); "" for none
+    std::vector<std::string> set_by_launcher{};        ///< those flags, which are among the words
     std::vector<std::string> notes;                    ///< sentences on facts that only a run of the script would reveal
     std::vector<std::string> missing;                  ///< problems: parts of the command that may hold flags and are not known
     std::map<std::string, std::string> unresolved;     ///< variables in the words without a known value, and why

@@ -51,8 +51,31 @@ bool is_flag(const std::string& word) {
     return word.size() > 2 && word.starts_with("--");
 }
 
-/// Index of the training script's first own flag: after its name ("torchrun --nnodes 2 pretrain_gpt.py --num-layers …"), 0 where no script
-/// is named before the first flag that counts.
+/// The name with hyphens where the table has it so alone: forks and ms-swift write --micro_batch_size. "" for other names.
+std::string hyphened(const std::string& name) {
+    if (name.find('_') == std::string::npos || find_flag(name)) return "";
+    std::string other = name;
+    std::replace(other.begin(), other.end(), '_', '-');
+    return find_flag(other) ? other : "";
+}
+
+/// The name in the spelling that the table has, with the flag; nothing for an unknown name.
+std::optional<std::pair<std::string, Flag>> flag_of(const std::string& name) {
+    for (const std::string& spelling : {name, other_spelling(name), hyphened(name)}) {
+        if (const auto flag = find_flag(spelling); flag && !spelling.empty()) return std::pair(spelling, *flag);
+    }
+    return std::nullopt;
+}
+
+/// A command with underscores in its flags gives switches a value: --sequence_parallel true.
+bool switches_have_values(const std::vector<std::string>& words) {
+    return std::any_of(words.begin(), words.end(), [](const std::string& word) {
+        return is_flag(word) && word.find('_') != std::string::npos && !hyphened(word.substr(0, word.find('='))).empty();
+    });
+}
+
+/// Where the training script's own flags begin: behind its name ("torchrun --nnodes 2 pretrain_gpt.py --num-layers …"),
+/// at 0 where no script is named before the first flag that counts.
 std::size_t behind_launcher(const std::vector<std::string>& words) {
     for (std::size_t at = 0; at < words.size(); ++at) {
         if (words[at].ends_with(".py")) return at + 1;
@@ -136,6 +159,7 @@ ParsedFlags parse_flags(const std::vector<std::string>& words) {
     ParsedFlags parsed;
     FlagAccount& account = parsed.account;
     UnknownWords unknown, stray;
+    const bool valued_switches = switches_have_values(words);
     std::size_t at = behind_launcher(words);
     while (at < words.size() && !is_flag(words[at])) ++at;  // the command before its flags
     while (at < words.size()) {
@@ -147,13 +171,8 @@ ParsedFlags parse_flags(const std::vector<std::string>& words) {
         }
         std::size_t end = at + 1;
         while (end < words.size() && !is_flag(words[end])) ++end;
-        auto flag = find_flag(name);
-        std::string meaning = name;  // the spelling that the table has
-        if (!flag) {
-            meaning = other_spelling(name);
-            flag = find_flag(meaning);
-        }
-        if (!flag) {
+        const auto found = flag_of(name);
+        if (!found) {
             if (unknown.lists_more(account.unknown)) {
                 static const std::vector<std::string> known = flag_names();
                 const std::string hint = did_you_mean(name, known);
@@ -163,16 +182,24 @@ ParsedFlags parse_flags(const std::vector<std::string>& words) {
             at = end;
             continue;
         }
+        const auto& [meaning, flag] = *found;
         std::size_t taken = at + 1;
-        if (values.empty() && flag->arity != FlagArity::none) {
-            const std::size_t most = flag->arity == FlagArity::one ? std::min(end, at + 2) : end;
+        if (valued_switches && flag.arity == FlagArity::none && taken < end && (words[taken] == "true" || words[taken] == "false")) {
+            if (words[taken] == "false") {
+                at = end;
+                continue;
+            }
+            ++taken;
+        }
+        if (values.empty() && flag.arity != FlagArity::none) {
+            const std::size_t most = flag.arity == FlagArity::one ? std::min(end, at + 2) : end;
             values.assign(words.begin() + static_cast<std::ptrdiff_t>(taken), words.begin() + static_cast<std::ptrdiff_t>(most));
             taken = most;
         }
         // Words after a flag that takes none: a redirection after a command, say.
         if (taken < end && stray.lists_more(account.stray)) add_once(account.stray, joined("", words, taken, end).substr(1));
-        (flag->read ? parsed.used : parsed.not_read)[meaning] = std::move(values);
-        switch (flag->effect) {
+        (flag.read ? parsed.used : parsed.not_read)[meaning] = std::move(values);
+        switch (flag.effect) {
             case FlagEffect::used:
                 add_once(account.used, name);
                 break;
@@ -182,7 +209,7 @@ ParsedFlags parse_flags(const std::vector<std::string>& words) {
             case FlagEffect::not_computed:
                 if (std::none_of(account.not_computed.begin(), account.not_computed.end(),
                                  [&](const auto& one) { return one.flag == name; }))
-                    account.not_computed.push_back({name, std::string(flag->feature), flag->decides});
+                    account.not_computed.push_back({name, std::string(flag.feature), flag.decides});
                 break;
         }
         at = end;

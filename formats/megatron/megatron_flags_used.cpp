@@ -45,7 +45,7 @@ constexpr std::array kUsedFlags{
               Decides::fit, kRule},
     FlagGroup{FlagArity::one, FlagEffect::used, "",
               "decoder-num-layers decoder-seq-length batch-size warmup model-parallel-size lora-r lora-rank lora-alpha lora-load "
-              "lora-dropout lora-adapter-name export-kd-teacher-load logits-load-dir load-teacher",
+              "lora-dropout lora-adapter-name yaml-cfg export-kd-teacher-load logits-load-dir load-teacher",
               Decides::fit, kRefused},
     FlagGroup{FlagArity::none, FlagEffect::used, "", "checkpoint-activations lora-fusion kd mos", Decides::fit, kRefused},
     FlagGroup{FlagArity::many, FlagEffect::used, "", "lora-target-modules lora-modules-to-save lora-register-forward-hook", Decides::fit,

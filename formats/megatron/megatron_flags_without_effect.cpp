@@ -52,7 +52,7 @@ constexpr std::array kFlagsWithoutEffect{
               "straggler-ctrlr-port straggler-minmax-count check-weight-hash-across-dp-replicas-interval manual-gc-interval "
               "distributed-backend distributed-timeout-minutes local-rank local_rank high-priority-stream-groups "
               "nccl-communicator-config-path rerun-mode error-injection-rate error-injection-type result-rejected-tracker-filename "
-              "export-model-type export-quant-cfg yaml-cfg inference-max-seq-length inference-max-requests "
+              "export-model-type export-quant-cfg inference-max-seq-length inference-max-requests "
               "inference-batch-times-seqlen-threshold "
               "cuda-graph-warmup-steps"},
     FlagGroup{FlagArity::one, FlagEffect::without, "",

@@ -21,8 +21,10 @@ void read_mixture_layers(FlagReader& flags, Job& job) {
     const auto pattern = flags.text("--moe-layer-freq");
     if (!pattern) return;
     if (pattern->find('[') == std::string::npos) {
-        const std::int64_t every = flags.integer_or("--moe-layer-freq", 1, 1, ModelLimits::layers);
-        for (std::size_t layer = 0; layer < moe.size(); ++layer) moe[layer] = layer % static_cast<std::size_t>(every) == 0;
+        // gpt_layer_specs.py: layer i has experts if i % frequency is 0, which holds for all layers at -1, too.
+        const std::int64_t every = flags.integer_or("--moe-layer-freq", 1, -ModelLimits::layers, ModelLimits::layers);
+        if (every == 0) return flags.problem("--moe-layer-freq = 0 divides by zero; use 1 for experts in every layer");
+        for (std::size_t layer = 0; layer < moe.size(); ++layer) moe[layer] = static_cast<std::int64_t>(layer) % every == 0;
         return;
     }
     try {

@@ -45,6 +45,8 @@ void refuse_other_models(FlagReader& flags) {
             break;
         }
     }
+    if (flags.has("--yaml-cfg"))
+        flags.cannot_plan("--yaml-cfg: the YAML replaces every flag, and cannot be read here; give its settings as flags");
     refuse_adapters(flags);
     refuse_distillation(flags);
     if (flags.has("--checkpoint-activations"))

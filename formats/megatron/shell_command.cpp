@@ -1,7 +1,9 @@
 #include "formats/megatron/shell_command.hpp"
 
 #include <algorithm>
+#include <array>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include <fmt/core.h>
@@ -18,34 +20,59 @@ bool ends_command(std::string_view word) {
            word.starts_with("2>") || word.starts_with("&>") || word == "<";
 }
 
+constexpr std::array<std::string_view, 2> kModelFlags{"--num-layers", "--hidden-size"};
+constexpr std::array<std::string_view, 6> kLayoutFlags{"--tensor-model-parallel-size", "--pipeline-model-parallel-size",
+                                                       "--context-parallel-size",      "--expert-model-parallel-size",
+                                                       "--micro-batch-size",           "--global-batch-size"};
+
+/// Forks write flags with underscores.
+template <class Flags>
+bool names_one_of(const std::vector<std::string>& words, const Flags& flags) {
+    return std::any_of(words.begin(), words.end(), [&flags](std::string word) {
+        if (!word.starts_with("--")) return false;
+        std::replace(word.begin(), word.end(), '_', '-');
+        return std::any_of(flags.begin(), flags.end(), [&word](std::string_view flag) { return word.starts_with(flag); });
+    });
+}
+
+/// Subcommands of ms-swift's program `megatron` that train.
+bool trains_by_swift(std::string_view before, std::string_view word) {
+    return before == "megatron" && (word == "sft" || word == "pt" || word == "rlhf");
+}
+
 }  // namespace
 
 bool names_model(const std::vector<std::string>& words) {
-    return std::any_of(words.begin(), words.end(),
-                       [](const std::string& word) { return word.starts_with("--num-layers") || word.starts_with("--hidden-size"); });
+    return names_one_of(words, kModelFlags);
+}
+
+bool names_layout(const std::vector<std::string>& words) {
+    return names_one_of(words, kLayoutFlags);
 }
 
 void LaunchCommand::take(std::string_view line) {
-    if (line.find(".py") == std::string_view::npos) return;
+    if (line.find(".py") == std::string_view::npos && line.find("megatron ") == std::string_view::npos) return;
     const std::size_t before = variables_.expanded();
     const FlagLists::Doubts doubts = lists_.doubts();
-    std::optional<Words> words = arguments_in(std::string(line));
-    if (!words) {
+    std::optional<Call> call = arguments_in(std::string(line));
+    if (!call) {
         // Inside the quotes of `bash -c "…"` a line may open or close one.
         std::string plain(line);
         std::erase_if(plain, [](char c) { return c == '"' || c == '\''; });
-        words = arguments_in(plain);
+        call = arguments_in(plain);
     }
-    if (words && names_model(*words)) {
-        words_ = std::move(*words);
+    if (call && counts(call->words)) {
+        words_ = std::move(call->words);
+        program_ = std::move(call->program);
         return;
     }
     variables_.take_back(before);
     lists_.take_back(doubts);
 }
 
-/// The words of a line after its last `….py` that is no flag's value; nothing where a quote stays open.
-std::optional<LaunchCommand::Words> LaunchCommand::arguments_in(const std::string& line) {
+/// The words of a line behind its last `….py` that is no flag's value; nothing where a quote stays open.
+std::optional<LaunchCommand::Call> LaunchCommand::arguments_in(const std::string& line) {
+    Call call;
     Words words;
     bool behind_file = false;
     std::string before;
@@ -54,8 +81,9 @@ std::optional<LaunchCommand::Words> LaunchCommand::arguments_in(const std::strin
         while (scanner.skip_blanks()) {
             std::string word = scanner.word();
             if (behind_file && ends_command(word)) break;
-            if (word.ends_with(".py") && !before.starts_with("--")) {
+            if ((word.ends_with(".py") && !before.starts_with("--")) || trains_by_swift(before, word)) {
                 behind_file = true;
+                call.program = word;
                 words.clear();
             } else if (behind_file && !word.empty()) {
                 const bool last = word.ends_with(';');
@@ -68,15 +96,14 @@ std::optional<LaunchCommand::Words> LaunchCommand::arguments_in(const std::strin
         if (variables_.overflowed()) throw;
         return std::nullopt;
     }
-    Words whole;
     for (const std::string& word : lists_.spliced(words)) {
         Variables none;
         if (word.starts_with("--") && word.find_first_of(" \t\n") != std::string::npos)
-            add_words(whole, word, none, where_);
+            add_words(call.words, word, none, where_);
         else
-            whole.push_back(word);
+            call.words.push_back(word);
     }
-    return whole;
+    return call;
 }
 
 std::optional<LaunchCommand::Words> LaunchCommand::words_of(std::string_view line) {

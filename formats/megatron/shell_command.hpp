@@ -14,6 +14,8 @@ namespace mgplan::formats {
 
 /// True if words describe a model: --num-layers, --hidden-size.
 [[nodiscard]] bool names_model(const std::vector<std::string>& words);
+/// Returns true if the words hold a size of a layout or batch: --tensor-model-parallel-size, --micro-batch-size, …
+[[nodiscard]] bool names_layout(const std::vector<std::string>& words);
 
 /// Looks for the command in the lines of a script: the last that runs a Python file with a model's flags.
 class LaunchCommand {
@@ -21,22 +23,32 @@ public:
     using Words = std::vector<std::string>;
 
     /// All must outlive it.
-    LaunchCommand(Variables& variables, FlagLists& lists, const std::string& where) : variables_(variables), lists_(lists), where_(where) {}
+    LaunchCommand(Variables& variables, FlagLists& lists, const std::string& where, bool layout_suffices)
+        : variables_(variables), lists_(lists), where_(where), layout_suffices_(layout_suffices) {}
 
     /// Keeps the words after a Python file if they describe a model.
     void take(std::string_view line);
     /// The words of a simple command, with lists substituted; nothing where a quote stays open.
     [[nodiscard]] std::optional<Words> words_of(std::string_view line);
 
-    [[nodiscard]] bool found() const { return names_model(words_); }
+    [[nodiscard]] bool found() const { return counts(words_); }
     [[nodiscard]] const Words& words() const { return words_; }
+    /// The Python file that takes the words, as the command names it.
+    [[nodiscard]] const std::string& program() const { return program_; }
 
 private:
-    [[nodiscard]] std::optional<Words> arguments_in(const std::string& line);
+    struct Call {
+        std::string program;
+        Words words;
+    };
+    [[nodiscard]] std::optional<Call> arguments_in(const std::string& line);
+    [[nodiscard]] bool counts(const Words& words) const { return names_model(words) || (layout_suffices_ && names_layout(words)); }
 
     Variables& variables_;
     FlagLists& lists_;
     const std::string& where_;
+    bool layout_suffices_;
+    std::string program_;
     Words words_;
 };
 

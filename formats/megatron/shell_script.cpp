@@ -59,7 +59,7 @@ std::optional<Assignment> assignment_at(std::string_view text, std::size_t at) {
 class ScriptReader {
 public:
     ScriptReader(std::string_view text, const std::string& where, const std::string& folder, const ScriptInputs& inputs)
-        : text_(text), where_(where), folder_(folder) {
+        : text_(text), where_(where), folder_(folder), layout_suffices_(inputs.model_is_given) {
         for (const auto& [name, value] : slurm_variables(text)) variables_.assign(name, value);
         for (const auto& [name, value] : inputs.variables) {
             variables_.fix(name, value);
@@ -82,7 +82,7 @@ public:
                 fmt::format("{} exits at line {}, before any command with a model's flags; give it other values by --set NAME=VALUE or "
                             "--script-args",
                             where_, exit_line_));
-        if (names_model(lists_.all())) {
+        if (names_model(lists_.all()) || (layout_suffices_ && names_layout(lists_.all()))) {
             // Whoever takes the lists may take others that a sourced file sets.
             ArgumentWords found = finish(lists_.all());
             if (!not_sourced_.empty())
@@ -369,6 +369,7 @@ private:
         for (const std::string_view name : variables_of_rules()) {
             if (const auto value = variables_.certain(std::string(name))) found.environment.emplace(name, *value);
         }
+        if (commands_.found()) found.program = commands_.program();
         return found;
     }
 
@@ -448,13 +449,14 @@ private:
     std::string_view text_;
     const std::string& where_;
     const std::string& folder_;
+    bool layout_suffices_;
     std::size_t at_ = 0;
     std::deque<std::string> sourced_;       // texts of the files that are read besides
     std::vector<std::string> not_sourced_;  // those that are not available, with their lines
     int depth_ = 0;                         // of if, case and loops
     Variables variables_;
     FlagLists lists_{variables_, where_};
-    LaunchCommand commands_{variables_, lists_, where_};
+    LaunchCommand commands_{variables_, lists_, where_, layout_suffices_};
     struct Function {
         std::string_view text;
         TextPart body;

@@ -499,13 +499,25 @@ TEST(CheckCommand, CannotSayWhatAFlagDecidesThatIsNotComputed) {
     expect_refused("check --strict --world 8 --megatron-args " + undecided.path(),
                    "--strict: --flextron (elastic sub-networks (Flextron)) is not part");
 
+    // MindSpeed's --noop-layers takes layers out of the model: their number is open, and no count is written.
+    const TempFile layers("noop.args", command("--noop-layers 1,2 --tensor-model-parallel-size 2"));
+    const Json without_count = judged(layers);
+    for (const char* count : {"parameters", "active_parameters", "mtp_parameters"}) EXPECT_TRUE(without_count["model"][count].is_null());
+    EXPECT_TRUE(without_count["legal"].is_null() && without_count["fits"].is_null());
+    EXPECT_THAT(without_count["not_computed"].dump(), HasSubstr("--noop-layers"));
+
     const TempFile optimizer("soap.args", command("--optimizer soap --tensor-model-parallel-size 2"));
     EXPECT_EQ(judged(optimizer)["legal"], true) << "which decides only what a rank holds";
     EXPECT_TRUE(judged(optimizer)["fits"].is_null());
     const TempFile network("network.args", command("--nccl-ub --tensor-model-parallel-size 2"));
     EXPECT_EQ(judged(network)["fits"], true) << "which decides only the time";
     const TempFile unknown("unknown.args", command("--unheard-of 3 --tensor-model-parallel-size 2"));
-    EXPECT_EQ(judged(unknown)["fits"], true);
+    const Json of_a_fork = judged(unknown);
+    EXPECT_TRUE(of_a_fork["fits"].is_null() && of_a_fork["legal"].is_null()) << "an unknown flag may change anything";
+    EXPECT_GT(of_a_fork["model"]["parameters"], 0);
+    EXPECT_THAT(
+        say("check --top 0 --world 16 --megatron-args " + unknown.path()).out,
+        AllOf(HasSubstr("legal:  cannot say, --unheard-of 3 is not known: tp2"), HasSubstr("memory: cannot say, --unheard-of 3 is")));
     expect_refused("simulate --strict --world 16 --megatron-args " + unknown.path(), "--strict: --unheard-of 3 is not known");
     const TempFile whole("whole.args", command("--tensor-model-parallel-size 2 --lr 1e-4"));
     EXPECT_EQ(judged(whole, "--world 16 --strict")["fits"], true);

@@ -138,7 +138,9 @@ TEST(BadInput, Conflicts) {
     expect_refused({"simulate", file.path(), "--tp", "2", "--precision", "fp8"},
                    {"--tp has no place beside a PLAN", "--precision has no place"});
     expect_refused({"simulate", file.path(), "--world", "16"}, {"--world has no place beside a PLAN"});
-    expect_refused("simulate --world 16 --model llama3-8b --megatron-args x.args", {"--model and --megatron-args both name a model"});
+    TempFile flags("x.args", "--num-layers 2 --micro-batch-size 1");
+    expect_refused({"simulate", "--world", "16", "--model", "llama3-8b", "--megatron-args", flags.path()},
+                   {"--model and --num-layers of", "both name a model"});
     expect_refused(small("--precision fp8 --cluster dgx-a100-80g"), {"no peak rate for fp8"});
     for (const char* command : {"", "simulate "}) {
         expect_refused(command + small("--cuda-graphs attention"), {"--cuda-graphs = 'attention' is not known; use attn, mlp"});

@@ -1,0 +1,90 @@
+#include "formats/megatron/launcher_flags.hpp"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <vector>
+
+#include <fmt/core.h>
+
+#include "formats/recognise/recognise.hpp"
+#include "plan/text/text.hpp"
+
+namespace mgplan::formats {
+namespace {
+
+struct Launcher {
+    std::string_view framework;
+    std::string_view set;         ///< flags that its code sets, without values; separated by blanks
+    std::string_view set_valued;  ///< flags with a value, "seq-length=4096": its defaults
+    std::string_view dropped;     ///< its own flags that change no prediction
+};
+
+// Sources: slime/backends/megatron_utils/arguments.py of THUDM/slime, which miles has, too; swift/megatron/arguments/ of
+// modelscope/ms-swift, whose flags --model and --max_length stand for the checkpoint's sizes and the length.
+constexpr std::array kLaunchers{
+    Launcher{"slime", "bf16 use-distributed-optimizer", "seq-length=4096", ""},
+    Launcher{"miles", "bf16 use-distributed-optimizer", "seq-length=4096", ""},
+    Launcher{"ms-swift", "bf16 use-distributed-optimizer", "recompute-granularity=selective micro-batch-size=1 global-batch-size=16",
+             "model model-type load template dataset cached-dataset system tuner-type train-type torch-dtype num-workers dataset-num-proc "
+             "dataloader-num-workers load-from-cache-file split-dataset-ratio max-epochs num-train-epochs save-interval save-steps "
+             "eval-steps save-strategy use-hf model-author model-name output-dir add-version merge-lora no-save-optim no-save-rng "
+             "save-safetensors load-safetensors"}};
+
+std::string spelled(const std::string& word) {
+    std::string flag = word.substr(0, word.find('='));
+    std::replace(flag.begin(), flag.end(), '_', '-');
+    return flag;
+}
+
+bool states(const std::vector<std::string>& words, const std::string& flag) {
+    return std::any_of(words.begin(), words.end(),
+                       [&flag](const std::string& word) { return word.starts_with("--") && spelled(word) == flag; });
+}
+
+/// The words without the flags of that list, and their values; a flag of ms-swift's length under Megatron-LM's name.
+std::vector<std::string> renamed(const std::vector<std::string>& words, const Launcher& launcher) {
+    const auto dropped = split(launcher.dropped, ' ');
+    std::vector<std::string> kept;
+    bool drops = false;
+    for (const std::string& word : words) {
+        if (word.starts_with("--")) {
+            const std::string flag = spelled(word);
+            drops = std::find(dropped.begin(), dropped.end(), flag.substr(2)) != dropped.end();
+            if (!drops && launcher.framework == "ms-swift" && flag == "--max-length") {
+                kept.push_back("--seq-length" + word.substr(flag.size()));
+                continue;
+            }
+        }
+        if (!drops) kept.push_back(word);
+    }
+    return kept;
+}
+
+}  // namespace
+
+void add_launcher_flags(ArgumentWords& found, std::string_view text) {
+    const auto seen = recognise(text);
+    if (!seen) return;
+    const auto launcher =
+        std::find_if(kLaunchers.begin(), kLaunchers.end(), [&seen](const Launcher& one) { return one.framework == seen->framework; });
+    if (launcher == kLaunchers.end()) return;
+    found.words = renamed(found.words, *launcher);
+    std::vector<std::string> added;
+    for (const std::string& name : split(launcher->set, ' ')) {
+        const std::string flag = "--" + name;
+        if (states(found.words, flag) || (name == "bf16" && states(found.words, "--fp16"))) continue;
+        added.push_back(flag);
+    }
+    for (const std::string& setting : split(launcher->set_valued, ' ')) {
+        const auto equals = setting.find('=');
+        const std::string flag = "--" + setting.substr(0, equals);
+        if (states(found.words, flag)) continue;
+        added.push_back(fmt::format("{}={}", flag, setting.substr(equals + 1)));
+    }
+    found.words.insert(found.words.end(), added.begin(), added.end());
+    found.launcher = seen->framework;
+    found.set_by_launcher = std::move(added);
+}
+
+}  // namespace mgplan::formats
