@@ -17,16 +17,16 @@ constexpr std::array<std::string_view, 8> kDraftNames{"eagle", "dflash", "dspark
 
 /// Ends of classes, longer ones first.
 constexpr std::array<std::string_view, 11> kHeadEnds{"ForSequenceClassification",
-                                                  "ForTokenClassification",
-                                                  "ForQuestionAnswering",
-                                                  "ForConditionalGeneration",
-                                                  "ForProcessRewardModel",
-                                                  "ProcessRewardModel",
-                                                  "ForRewardModel",
-                                                  "RewardModel",
-                                                  "ForCausalLM",
-                                                  "LMHeadModel",
-                                                  "Model"};
+                                                     "ForTokenClassification",
+                                                     "ForQuestionAnswering",
+                                                     "ForConditionalGeneration",
+                                                     "ForProcessRewardModel",
+                                                     "ProcessRewardModel",
+                                                     "ForRewardModel",
+                                                     "RewardModel",
+                                                     "ForCausalLM",
+                                                     "LMHeadModel",
+                                                     "Model"};
 
 /// Letters and digits in lower case: "Qwen2_5_VL" and "qwen2_5_vl" are alike.
 std::string plain(std::string_view name) {
@@ -66,7 +66,8 @@ Head head_of(std::string_view class_name) {
 
 std::string other_network_of_class(std::string_view class_name, const ModelType& type, std::string_view stated) {
     const std::string lower = lower_case(class_name);
-    if (std::any_of(kDraftNames.begin(), kDraftNames.end(), [&lower](std::string_view part) { return lower.find(part) != std::string::npos; }))
+    if (std::any_of(kDraftNames.begin(), kDraftNames.end(),
+                    [&lower](std::string_view part) { return lower.find(part) != std::string::npos; }))
         return "is a draft model, which predicts tokens next to a target model and shares tables with it, and which no layer here "
                "describes; "
                "give the config.json of the target model";
