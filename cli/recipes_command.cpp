@@ -161,7 +161,7 @@ std::string show_recipe(const BridgeRecipe& recipe, Format format) {
     return text + "\n" + table.to_text();
 }
 
-/// How many recipes have each verdict, and how many each reason that nothing can be said.
+/// Number of recipes with each verdict, and with each reason for an open verdict.
 struct VerdictCounts {
     std::map<std::string, std::int64_t> verdicts, reasons;
 };

@@ -312,7 +312,7 @@ void refuse_other_classes(const std::vector<std::string>& classes, const Reading
     }
 }
 
-/// Whether the larger model shares embeddings and output layer, where its own field or class decides: transformers ties by the
+/// Returns true if the larger model shares embeddings and output layer, if its own field or class decides: transformers ties by the
 /// outer field, which some classes take over from the text part.
 std::optional<bool> outer_tie(const Json& json, const Json& text, const std::string& outer_type) {
     const auto flag = [](const Json& object) -> std::optional<bool> {

@@ -91,7 +91,7 @@ struct ModelType {
 [[nodiscard]] std::string_view text_type_of(std::string_view multimodal);
 /// Returns true for types of multimodal models that a table here names.
 [[nodiscard]] bool is_known_around_text(std::string_view multimodal);
-/// Whether a multimodal class shares embeddings and output layer where its file says nothing of it.
+/// Returns true if a multimodal class shares embeddings and output layer when its file does not say.
 [[nodiscard]] bool ties_by_default(std::string_view multimodal);
 /// True if it shares them when its text part states so and its own field does not.
 [[nodiscard]] bool ties_as_its_text_part(std::string_view multimodal);

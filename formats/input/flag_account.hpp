@@ -11,7 +11,7 @@ namespace mgplan::formats {
 enum class Decides : std::uint8_t {
     nothing,        ///< neither whether the command is legal nor whether it fits
     fit,            ///< the memory of a rank
-    legal,          ///< whether Megatron-LM starts, and nothing that it would do
+    legal,          ///< the start of Megatron-LM, not the work after it
     fit_and_legal,  ///< also rules of its own, which are not checked
     model           ///< the network, so that the count of its parameters is open besides
 };

@@ -238,7 +238,7 @@ private:
     /// The flag is not written, whatever the field says.
     void leave_out(const std::string& flag, const std::string& path) { fields_.emplace(flag, path); }
 
-    /// What no plan describes; it breaks no rule by that, so that a gate leaves it open.
+    /// A job that no plan describes breaks no rule by that, so that a gate leaves it open.
     void refuse_other_jobs() {
         const YAML::Node adapters = root_["peft"];
         const std::string name = provider();

@@ -112,7 +112,7 @@ std::string bridge_recipe_config(const BridgeRecipe& recipe, const MegatronFlags
     const bool by_tokenizer = tokenizer.value("use_tokenizer_vocab_size", false);
     if (by_tokenizer && tokenizer.contains("vocab_size")) fields["vocab_size"] = tokenizer.at("vocab_size");
     fields["should_pad_vocab"] = by_tokenizer;
-    // What a Hugging Face configuration calls so is the length that the provider starts from (models/conversion/model_bridge.py).
+    // The provider takes its initial length from this field of the Hugging Face configuration (models/conversion/model_bridge.py).
     if (fields.value("position_embedding_type", "") != "learned_absolute") fields["max_position_embeddings"] = fields.at("seq_length");
     fields.erase("class");
     if (model == nullptr) config["tokenizer"] = std::move(tokenizer);

@@ -74,7 +74,7 @@ bool switches_have_values(const std::vector<std::string>& words) {
     });
 }
 
-/// Where the training script's own flags begin: behind its name ("torchrun --nnodes 2 pretrain_gpt.py --num-layers …"),
+/// Index of the first flag of the training script: after its name ("torchrun --nnodes 2 pretrain_gpt.py --num-layers …"),
 /// at 0 where no script is named before the first flag that counts.
 std::size_t behind_launcher(const std::vector<std::string>& words) {
     for (std::size_t at = 0; at < words.size(); ++at) {

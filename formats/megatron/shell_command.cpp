@@ -70,7 +70,7 @@ void LaunchCommand::take(std::string_view line) {
     lists_.take_back(doubts);
 }
 
-/// The words of a line behind its last `….py` that is no flag's value; nothing where a quote stays open.
+/// Returns the words of a line after its last `….py` that is no flag's value; nothing where a quote stays open.
 std::optional<LaunchCommand::Call> LaunchCommand::arguments_in(const std::string& line) {
     Call call;
     Words words;
