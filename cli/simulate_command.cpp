@@ -248,6 +248,7 @@ SimulatedLayout asked_by_options(const Options& options, const WorkloadOptions& 
     SimulatedLayout asked;
     asked.work = resolved.workload;
     asked.work.confine_tp = false;
+    asked.work.newest_rules = false;
     asked.assumed = resolved.assumed;
     if (resolved.job.layout) asked.flags = resolved.job.flags;
     asked.batches = resolved.batches;

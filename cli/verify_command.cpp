@@ -219,6 +219,7 @@ int verify_log(const Options& options, const VerifyOptions& values, Console& con
     for (const auto& warning : resolved.warnings) console.err << "mgplan: " << warning << "\n";
     Workload work = resolved.workload;
     work.confine_tp = false;
+    work.newest_rules = false;
     LayoutRequest request = resolved.job.layout.value_or(LayoutRequest{});
     request.engine = resolved.engine;
     const Layout layout = planner::make_layout(request, work);

@@ -23,6 +23,8 @@ struct Workload {
     RoutingSkew routing;            ///< under which the experts of an MoE model must fit
     /// The planner keeps expert parallelism inside an NVLink domain that spans nodes; an ep that the user sets lifts this.
     bool confine_ep = false;
+    /// False to predict a job that an older release of Megatron-LM ran: rules that only newer releases have are not applied.
+    bool newest_rules = true;
 };
 
 }  // namespace mgplan

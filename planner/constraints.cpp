@@ -365,7 +365,7 @@ constexpr auto kRules = std::to_array<Rule>({
      [](W w, L l) { return does_not_divide("etp", l.sizes.etp, "experts' width", w.model.moe->expert_ffn, w.world); }},
     // Megatron-LM transformer_config.py, __post_init__.
     {"biased_experts_without_etp", "biases of experts with etp", Level::expert,
-     [](W w, L l) { return w.model.moe && w.model.mlp_bias && l.sizes.etp > 1 && l.engine == Engine::megatron; },
+     [](W w, L l) { return w.newest_rules && w.model.moe && w.model.mlp_bias && l.sizes.etp > 1 && l.engine == Engine::megatron; },
      [](W, L l) { return fmt::format("etp = {}: Megatron-LM has biases of experts without expert tensor parallelism; use etp 1", l.sizes.etp); }},
     {"rank_grids_exist", "the expert grid does not fit the world", Level::expert,
      [](W, L l) { return first_grid_problem(l.sizes).has_value(); },

@@ -96,8 +96,8 @@ enum class Exemption : std::uint8_t {
     checkpoint_model,
     /// Commands with --use-mp-args-from-checkpoint-args, which takes sizes of tensor and pipeline parallelism from there.
     checkpoint_sizes,
-    /// Megatron-Bridge's, where it is set otherwise: a reuse of buffers is its optimizer's too, whose fp8 parameters are another field, and
-    /// rotation is fused only if a field says so.
+    /// Megatron-Bridge's, where it is set otherwise: a reuse of buffers is its optimizer's too, whose fp8 parameters are another field,
+    /// rotation is fused only if a field says so, and multi-token prediction takes the layers of the provider (gpt_provider.py).
     bridge,
 };
 

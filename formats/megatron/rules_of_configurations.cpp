@@ -260,7 +260,7 @@ constexpr auto kConfigurationRules = std::to_array<ArgumentRule>({
      "needs Transformer Engine; remove --transformer-impl, or the variant"},
     {RuleSource::layers, 572, "--mtp-num-layers", [](C c) { return varies_attention(c) && c.whole("--mtp-num-layers", 0).value_or(0) != 0; },
      "does not go with --experimental-attention-variant before branch dev; remove one of them",
-     {},
+     {Exemption::bridge},
      kReleasedMegatrons},
     {kLayers, 3163, "--experimental-attention-variant",
      [](C c) { return varies_attention(c) && c.is("--experimental-attention-variant", "dsa") && !c.has("--no-rope-fusion"); },

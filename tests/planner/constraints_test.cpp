@@ -125,6 +125,18 @@ TEST(Constraints, KeepTensorParallelRanksWithinADomainInEveryOrder) {
     EXPECT_NO_THROW((void)make_layout(request, work));
 }
 
+TEST(Constraints, LetJobsOfOlderReleasesBePredicted) {
+    Workload work = workload_of("gpt-oss-20b", 8);
+    LayoutRequest request;
+    request.engine = Engine::megatron;
+    request.tp = 2;
+    request.etp = 2;
+    request.sequence_parallel = true;
+    EXPECT_THROW((void)make_layout(request, work), ConfigError);
+    work.newest_rules = false;
+    EXPECT_EQ(make_layout(request, work).sizes.etp, 2);
+}
+
 TEST(Constraints, AreReportedTogetherLevelByLevel) {
     const Workload work = workload_of("qwen2.5-0.5b", 16);
     LayoutRequest request;
