@@ -307,6 +307,7 @@ void refuse_other_classes(const std::vector<std::string>& classes, const Reading
                           const std::string& where) {
     if (reading.assumed) return;
     for (const std::string& name : classes) {
+        if (name.empty()) continue;  // states nothing
         if (const std::string other = other_network_of_class(name, *reading.type, stated); !other.empty())
             throw ConfigError(fmt::format("{}: architectures names {}, which {}", where, printable(name), other));
     }
@@ -436,7 +437,7 @@ Job read_known_text(const Json& text, const std::string& name, const std::string
                     const std::string& outer_type) {
     const bool known = outer_type.empty() || is_known_around_text(outer_type) || find_model_type(outer_type) != nullptr;
     const std::string doubt =
-        fmt::format("model_type '{}' around the text part is not known, so its layers may differ", printable(outer_type));
+        fmt::format("the model around the text part is of type '{}', which is not known, so its layers may differ", printable(outer_type));
     try {
         Job job = read_one(text, name, where, assume, true);
         if (!known) job.notes.push_back(fmt::format("{}: {}", where, doubt));

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <array>
 #include <optional>
 #include <string>
@@ -80,11 +79,7 @@ void read_cuda_graphs(FlagReader& flags, Job& job) {
         layout.cuda_graphs.add(CudaGraphScope::full_iteration);
         return;
     }
-    const auto holds_state_layers = [&](const char* flag) {
-        const auto scopes = flags.texts(flag);
-        return std::find(scopes.begin(), scopes.end(), "mamba") != scopes.end();
-    };
-    if (!job.model.compositions.empty() || holds_state_layers("--cuda-graph-scope") || holds_state_layers("--cuda-graph-modules")) {
+    if (!job.model.compositions.empty()) {
         for (const auto* flag :
              {"--cuda-graph-impl", "--enable-cuda-graph", "--external-cuda-graph", "--cuda-graph-scope", "--cuda-graph-modules"})
             flags.not_computed(flag, "CUDA graphs of hybrids' layers", Decides::fit);

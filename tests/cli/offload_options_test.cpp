@@ -172,7 +172,7 @@ TEST(OffloadOptions, OfStateBetweenUpdatesTravelWithAnExport) {
     const auto exported = [&](const std::string& options) {
         const Said planned = say("plan --world 16 --model llama3-8b --tp 2 --pp 2 --save-plan " + file + " " + options);
         EXPECT_EQ(planned.code, kDone) << planned.err;
-        const Said said = say("export " + file + " --to megatron-args");
+        const Said said = say("export " + file + " --to megatron-args --megatron dev");
         EXPECT_THAT(said.err, Not(HasSubstr("no flag says"))) << options;  // it is read back as the plan has it
         return said.out;
     };
@@ -187,7 +187,7 @@ TEST(OffloadOptions, OfStateBetweenUpdatesTravelWithAnExport) {
                            "--vocab-size 50000 --micro-batch-size 2 --global-batch-size 64 --bf16 --use-distributed-optimizer "
                            "--chunked-optimizer-state-offload --optimizer-state-offload-chunk-size-mb 64");
     ASSERT_EQ(say("plan --world 16 --cluster dgx-h100 --model " + command.path() + " --save-plan " + file).code, kDone);
-    EXPECT_THAT(say("export " + file + " --to megatron-args").out, HasSubstr("--optimizer-state-offload-chunk-size-mb 64"));
+    EXPECT_THAT(say("export " + file + " --to megatron-args --megatron dev").out, HasSubstr("--optimizer-state-offload-chunk-size-mb 64"));
 }
 
 TEST(OffloadOptions, OfMgplansOwnEngineAreExportedWhereMegatronLMHasThem) {

@@ -201,7 +201,7 @@ TEST(PlanSearchAxes, WhatACommandRecomputesStaysInTheSearch) {
                            R"(--num-layers 8 --hidden-size 2048 --num-attention-heads 16 --ffn-hidden-size 8192 --seq-length 2048
 --max-position-embeddings 2048 --vocab-size 32000 --num-experts 8 --moe-router-topk 2 --moe-grouped-gemm --expert-model-parallel-size 8
 --micro-batch-size 1 --global-batch-size 64 --bf16 --use-distributed-optimizer --recompute-granularity selective
---recompute-modules core_attn moe_act
+--recompute-modules core_attn moe_act --no-bias-dropout-fusion
 )");
     const std::string job =
         "plan --world 8 --model " + command.path() + " --tp 1 --pp 1 --cp 1 --ep 8 --micro-batch 1 --recompute selective ";

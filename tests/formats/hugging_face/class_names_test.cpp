@@ -71,7 +71,7 @@ TEST(ClassNames, TellAnUnknownType) {
 TEST(Wrappers, OfUnknownTypesAreSaid) {
     Json wrapper{{"model_type", "kimi_k9"}, {"text_config", config("llama", "LlamaForCausalLM")}};
     EXPECT_THAT(read_hugging_face(wrapper, "model", "config.json").notes,
-                ::testing::Contains(HasSubstr("model_type 'kimi_k9' around the text part is not known")));
+                ::testing::Contains(HasSubstr("the model around the text part is of type 'kimi_k9', which is not known")));
     wrapper["text_config"]["hidden_act"] = "situ";
     EXPECT_THAT(refusal(wrapper), AllOf(HasSubstr("kimi_k9"), HasSubstr("another network"), Not(HasSubstr("use silu"))));
     wrapper["model_type"] = "llava";

@@ -433,7 +433,7 @@ TEST(ArgumentRules, AreNotAskedForWhatACheckpointOrBridgeSets) {
         expect_exempt(Exemption::checkpoint_sizes, " --use-mp-args-from-checkpoint-args", HeldAgainst::everything);
         if (is_of_configurations(rule)) expect_exempt(Exemption::bridge, "", HeldAgainst::configurations);
     }
-    EXPECT_EQ(exempt, 22 + 6 + 6);
+    EXPECT_EQ(exempt, 22 + 6 + 7);
 }
 
 TEST(ArgumentRules, OfTheParserAreNotThoseOfBridge) {

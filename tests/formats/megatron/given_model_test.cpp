@@ -43,7 +43,7 @@ TEST(GivenModel, KeepsItsNetworkWhateverFlagsCanSay) {
     // Presets of every kind of layer: plain, latent attention, mixtures, hybrids, layers that no flag describes.
     for (const std::string model : {"llama3-8b", "qwen3-30b-a3b", "deepseek-v3", "gpt-oss-20b", "nemotron-3-nano-30b-a3b", "gemma3-27b"}) {
         const ModelSpec alone = load_model(model).model;
-        const Job job = read_megatron_text(kLayout, "job.sh", beside(model));
+        const Job job = read_megatron_text(kLayout + " --no-bias-dropout-fusion", "job.sh", beside(model));
         EXPECT_EQ(total_parameters(job.model), total_parameters(alone)) << model;
         EXPECT_EQ(job.model.name, alone.name);
         EXPECT_EQ(job.layout->tp, 2);
