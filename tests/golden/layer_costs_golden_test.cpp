@@ -174,6 +174,7 @@ std::vector<std::string> rows_of(const std::string& preset, const ModelSpec& spe
     work.cluster = load_cluster(setting.cluster);
     work.memory_limit = work.cluster.memory_bytes;
     work.confine_tp = false;
+    work.newest_rules = false;
     LayoutRequest request;
     setting.choose(work, request);
     work.world = request.tp * request.cp * (spec.moe ? 2 * request.ep : 2);
