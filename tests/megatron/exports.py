@@ -29,7 +29,7 @@ def judged(program, folder, numbers, seed, workers):
 
 def starts_another_model(row):
     """Returns true if the export names a field of the model's layers that no flag carries."""
-    return re.search(r"no flag says that model\.(?!mla\.norm_epsilon|norm_epsilon|max_positions|rotary)", row["lost"]) is not None
+    return re.search(r"no flag(?: of Megatron-LM \S+)? says that model\.(?!mla\.norm_epsilon|norm_epsilon|max_positions|rotary)", row["lost"]) is not None
 
 
 def texts(rows):
