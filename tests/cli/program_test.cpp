@@ -35,7 +35,7 @@ TEST(Program, EndsWithAWordWhereAFileMayNotGrow) {
 }
 
 TEST(Program, EndsWithAWordWhereMemoryIsShort) {
-    // Of address space, in KiB. What the program's libraries need differs from machine to machine, and below it the loader says so (127).
+    // Limits of address space, in KiB. The loader ends with 127 below the libraries' needs, which differ by machine.
     int said = 0;
     for (const int kib : {50'000, 60'000, 80'000}) {
         ChildProcess plan{"/bin/bash",

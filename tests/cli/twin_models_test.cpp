@@ -30,7 +30,7 @@ constexpr std::array kSettings{"--world 16 --tp 2",
                                "--world 16 --tp 2 --offload core_attn --engine mgplan",
                                "--world 16 --tp 2 --offload expert_fc1"};
 
-/// What simulate answers, but for the model's name and layers.
+/// Answer of simulate without the model's name and layers.
 Json answer(const std::string& model, const std::string& setting) {
     const Said said = say(fmt::format("simulate --model {} {} --ep {} --format json", model, setting,
                                       model.find("mixtral") != std::string::npos && setting.find("--cp") == std::string::npos ? 8 : 1));
