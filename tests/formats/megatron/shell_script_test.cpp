@@ -166,6 +166,16 @@ TEST(ShellScript, ReadsTheArmOfACaseThatRuns) {
     EXPECT_THAT(read("if [ -d data ]; then\n  SCALE=small\nfi\n").notes, testing::Contains(HasSubstr("in an if, case or loop")));
 }
 
+TEST(ShellScript, SplitsVariablesWithoutQuotesWhereverTheyStand) {
+    const std::string script = "TYPE='rope --rotary-percent 0.5'\nMODS=\"core_attn mlp\"\nNONE=' '\n";
+    EXPECT_THAT(words(script + "python train.py --num-layers 2 --recompute-modules $MODS $NONE --position-embedding-type $TYPE\n"),
+                ElementsAre("--num-layers", "2", "--recompute-modules", "core_attn", "mlp", "--position-embedding-type", "rope",
+                            "--rotary-percent", "0.5"));
+    EXPECT_THAT(words(script + "python train.py --num-layers 2 --lr \"$MODS\"\n"), testing::Contains("core_attn mlp"))
+        << "quotes keep it whole";
+    EXPECT_THAT(words(script + "ARGS=\"--num-layers 2 --lr $MODS\"\npython train.py $ARGS\n"), testing::IsSupersetOf({"core_attn", "mlp"}));
+}
+
 TEST(ShellScript, TakesTimeInProportionToTheLines) {
     const auto lines_of = [](const char* form, int count) {
         std::string lines = "V0=x\n";
