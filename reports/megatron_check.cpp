@@ -54,6 +54,19 @@ std::string fit_text(const simulator::MemoryPrediction& memory) {
     return "does not fit: " + missing_text(memory);
 }
 
+/// The allocator's setting for jobs that fill over nine tenths of the card. Fragments are predicted for PyTorch's default; growing segments
+/// leave hardly any (PyTorch's CUDA notes). A graph of a whole iteration also keeps blocks of other streams (Megatron-Bridge issue 4587).
+std::string advice_for_a_tight_fit(const simulator::MemoryPrediction& memory, const Layout& layout) {
+    constexpr double kTight = 0.9;
+    const auto used = static_cast<double>(memory.deciding_bytes()), card = static_cast<double>(memory.limit_bytes);
+    if (!memory.fits() || used < kTight * card) return "";
+    const std::string setting =
+        fmt::format("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True{}",
+                    layout.cuda_graphs.contains(CudaGraphScope::full_iteration) ? ",\n        graph_capture_record_stream_reuse:True" : "");
+    return fmt::format("        a tight fit, {} of it fragments of the allocator: set\n        {}\n",
+                       human_bytes(memory.worst.breakdown.fragmentation), setting);
+}
+
 /// Settings that the search for better layouts keeps.
 constexpr std::string_view kKept =
     "    all with the command's dispatcher, overlaps, types and CUDA graphs, which\n"
@@ -156,7 +169,7 @@ std::string megatron_check_text(const MegatronCheck& check) {
         else
             text += fmt::format("legal:  cannot say, {}: {}\n", why_legality_is_open(check.flags), words(check, layout));
         if (fits(check))
-            text += fmt::format("memory: {}\n", fit_text(prediction.memory));
+            text += fmt::format("memory: {}\n{}", fit_text(prediction.memory), advice_for_a_tight_fit(prediction.memory, layout));
         else
             text += fmt::format("memory: cannot say, {}; without it {}\n", why_fit_is_open(check.flags), fit_text(prediction.memory));
         text += fmt::format("speed:  {}\n        between {} and {} (4 times in 5)", speed_text(prediction.time),

@@ -60,6 +60,15 @@ TEST(CheckCommand, SaysWhichOfTheCommandsOwnFlagsBreakARule) {
     EXPECT_THAT(problems, ElementsAre(HasSubstr("drop --no-overlap-p2p-communication")));
 }
 
+TEST(CheckCommand, NamesTheAllocatorsSettingWhereAFitIsTight) {
+    const TempFile file("tight.args", command("--tensor-model-parallel-size 8 --pipeline-model-parallel-size 2"));
+    const std::string words = "check --megatron-args " + file.path() + " --world 16 --top 0";
+    const auto peak = Json::parse(say(words + " --format json").out)["predicted"]["memory"]["peak_bytes"].get<std::int64_t>();
+    EXPECT_THAT(say(words).out, Not(HasSubstr("expandable_segments")));
+    const Said tight = say(fmt::format("{} --max-memory {}", words, peak + peak / 20));
+    EXPECT_THAT(tight.out, AllOf(HasSubstr("memory: fits: "), HasSubstr("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True")));
+}
+
 TEST(CheckCommand, RoundsTokensAsThePlansDo) {
     bool rounds_up = false;
     for (const char* layout : {"--tensor-model-parallel-size 8 --pipeline-model-parallel-size 2", "--tensor-model-parallel-size 8",
