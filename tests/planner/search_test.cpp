@@ -170,7 +170,7 @@ std::vector<Pair> pairs() {
     };
 }
 
-INSTANTIATE_TEST_SUITE_P(Search, BruteForcePairs, ::testing::ValuesIn(tests::sanitized_share(pairs(), 6)));
+INSTANTIATE_TEST_SUITE_P(Search, BruteForcePairs, ::testing::ValuesIn(tests::sanitized_share(pairs(), 12)));
 
 /// The smallest of each family, sorted.
 std::vector<std::int64_t> smallest_peaks(const Workload& work) {

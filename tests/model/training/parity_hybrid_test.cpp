@@ -100,7 +100,7 @@ std::vector<Run> runs() {
         list.push_back({small::small_nemotron_h(), {.name = "tp2_sp_cp2", .tp = 2, .cp = 2, .sequence_parallel = true}, precision});
         list.push_back({small::small_olmo_hybrid(), {.name = "cp2", .cp = 2}, precision});
     }
-    return tests::sanitized_share(list, 6);
+    return tests::sanitized_share(list, 12);
 }
 
 class HybridParity : public testing::TestWithParam<Run> {};

@@ -304,7 +304,7 @@ std::vector<Run> runs() {
     add({"neox_divided", untied(small::small_neox())}, divided);
     add({"olmo2_divided", untied(small::small_olmo2())}, divided);
     add({"granite_divided", untied(small::small_granite())}, divided);
-    return tests::sanitized_share(list, 6);
+    return tests::sanitized_share(list, 12);
 }
 
 class Parity : public testing::TestWithParam<Run> {};
