@@ -18,6 +18,7 @@
 #include "cli/plan_file.hpp"
 #include "cli/workload_options.hpp"
 #include "formats/megatron/megatron_flags.hpp"
+#include "formats/megatron/megatron_words.hpp"
 #include "plan/plan.hpp"
 #include "plan/text/text.hpp"
 #include "planner/constraints.hpp"
@@ -217,8 +218,8 @@ void judge_documents(reports::MegatronCheck& check, std::int64_t most, const Lay
     }
 }
 
-/// Adds the prediction of the command's layout, or the rules that it breaks.
-void judge(reports::MegatronCheck& check, const ResolvedWorkload& resolved, simulator::CostModel& model) {
+/// Adds the prediction of the command's layout, or the rules that it breaks, in the words of what was read.
+void judge(reports::MegatronCheck& check, const ResolvedWorkload& resolved, const WorkloadOptions& values, simulator::CostModel& model) {
     try {
         LayoutRequest request = *resolved.job.layout;
         request.engine = resolved.engine;
@@ -228,6 +229,8 @@ void judge(reports::MegatronCheck& check, const ResolvedWorkload& resolved, simu
         check.asked = {layout, model.predict_exactly(layout)};
     } catch (const ConfigError& error) {
         check.broken = error.problems();
+        if (values.bridge_config) return;  // its fields are no flags
+        for (std::string& rule : check.broken) rule = formats::in_megatron_words(rule);
     }
 }
 
@@ -267,7 +270,7 @@ void add_problems_behind(const Options& options, const WorkloadOptions& values, 
         const ResolvedWorkload resolved = resolve_command(options, known);
         reports::MegatronCheck check = unjudged(resolved);
         simulator::CostModel model(check.workload);
-        judge(check, resolved, model);
+        judge(check, resolved, known, model);
         for (const auto& rule : check.broken) problems.add("{}", rule);
     } catch (const ConfigError& error) {
         problems.absorb(error);
@@ -366,7 +369,7 @@ int run_check(const std::vector<std::string>& args, Console& console) {
     note_idle_workload_options(options, workload_options, resolved.workload.model, console);
     reports::MegatronCheck check = unjudged(resolved);
     simulator::CostModel model(check.workload);
-    judge(check, resolved, model);
+    judge(check, resolved, workload_options, model);
     if (workload_options.strict) refuse_what_is_open(options, check.flags, console, gate);
     const bool places_documents = resolved.job.most_of_a_document.has_value();
     if (places_documents) check.why_not_searched = "each document over the ranks that it needs";

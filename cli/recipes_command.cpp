@@ -2,6 +2,7 @@
 #include <map>
 #include <optional>
 #include <ostream>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -39,11 +40,17 @@ struct RecipeFilters {
     }
 };
 
+/// Throws ConfigError for a GPU that no recipe is for.
 std::vector<const BridgeRecipe*> filtered(const RecipeFilters& filters) {
     std::vector<const BridgeRecipe*> kept;
+    std::set<std::string> gpus;
     for (const BridgeRecipe& recipe : formats::bridge_recipes().recipes) {
+        if (!recipe.gpu.empty()) gpus.insert(recipe.gpu);
         if (filters.takes(recipe)) kept.push_back(&recipe);
     }
+    const auto is_given = [&](const std::string& gpu) { return lower_case(gpu) == lower_case(*filters.gpu); };
+    if (filters.gpu && std::none_of(gpus.begin(), gpus.end(), is_given))
+        throw ConfigError(fmt::format("--gpu {}: no recipe is for this GPU; use {}", filters.gpu->substr(0, 60), fmt::join(gpus, ", ")));
     return kept;
 }
 

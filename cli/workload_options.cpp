@@ -77,6 +77,10 @@ void apply_training_options(const WorkloadOptions& values, TrainingSpec& trainin
             "--overlap param-gather hides the parameter gather of the distributed optimizer, and --no-distributed-optimizer has none; "
             "drop one of the two");
     refuse_state_that_contradicts(values, training, problems);
+    if (values.loss_fusion) {
+        training.fused_cross_entropy = *values.loss_fusion != "none";
+        training.megatron.te_cross_entropy = *values.loss_fusion == "te";
+    }
     if (values.attention) training.attention = parse_attention_backend(*values.attention).value_or(AttentionBackend::flash);
 }
 
@@ -288,6 +292,10 @@ void declare_workload_options(Options& options, WorkloadOptions& values, bool wi
                     "communication to hide; grad-reduce, param-gather and p2p are on without it");
     options.choices("no-overlap", values.no_overlap, {"grad-reduce", "param-gather", "p2p", "tp", "moe"}, "communication not to hide");
     options.choice("attention", values.attention, {"flash", "unfused"}, "attention kernels; without it flash");
+    options.choice(
+        "loss-fusion", values.loss_fusion, {"none", "native", "te"},
+        "kernels of Megatron-LM's loss: separate ones on fp32 copies of the logits, its own fused ones, or Transformer Engine's, "
+        "which keep no fp32 logits; without it none");
     options.flag("strict", values.strict, "refuse a Megatron-LM command of which a flag is not computed or not known");
     options.choice(
         "engine", values.engine, {"mgplan", "megatron"},
@@ -366,6 +374,8 @@ void settle_engine(const WorkloadOptions& values, ResolvedWorkload& resolved) {
     TrainingSpec& training = resolved.workload.training;
     if (values.engine) resolved.engine = parse_engine(*values.engine).value_or(kDefaultEngine);
     if (!values.engine) resolved.assumed.push_back(fmt::format("engine {}", to_string(resolved.engine)));
+    if (resolved.engine == Engine::mgplan && values.loss_fusion)
+        throw ConfigError("--loss-fusion chooses among Megatron-LM's losses, and engine mgplan has one of its own; leave it out");
     if (resolved.engine == Engine::megatron && training.offload.optimizer > 0) {
         // Megatron-LM requires these settings with it (arguments.py, validate_args).
         if (values.offload && !training.distributed_optimizer)

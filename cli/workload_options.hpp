@@ -46,6 +46,7 @@ struct WorkloadOptions {
     std::vector<std::string> overlap;
     std::vector<std::string> no_overlap;
     std::optional<std::string> attention;
+    std::optional<std::string> loss_fusion;
     std::optional<std::string> engine;
 };
 

@@ -4,7 +4,8 @@
 # LONG programs take minutes under a sanitizer. NOT_SANITIZED names tests that run in release alone, since under a sanitizer they only
 # repeat at length what others of the program do; one that does not exist fails in release under its name.
 # PROCESSORS programs also run with the code of other processors: NAME_as_KERNEL sets an OpenBLAS kernel and limits the CPU kernels to
-# the vector units of such a processor (tests/support/vector_units.cpp). ./test --all runs those of MGPLAN_KERNELS, --everything all.
+# the vector units of such a processor (tests/support/vector_units.cpp). ./test --all runs those of MGPLAN_KERNELS that are not LONG,
+# --everything all.
 # Files are compiled in batches, as those of rooms are, so each has a namespace of its own, named after it.
 # The target sanitized_tests builds the programs labelled unit or golden, threaded_tests those labelled threads.
 add_custom_target(sanitized_tests)
@@ -72,7 +73,7 @@ function(mgplan_test name)
       list(GET processor_parts 0 kernel)
       list(GET processor_parts 1 units)
       set(labels thorough)
-      if(processor IN_LIST MGPLAN_MORE_KERNELS)
+      if(TEST_LONG OR processor IN_LIST MGPLAN_MORE_KERNELS)
         list(APPEND labels everything)
       endif()
       add_test(NAME ${name}_as_${kernel} COMMAND ${name} --gtest_brief=1)

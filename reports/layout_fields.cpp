@@ -114,6 +114,8 @@ std::vector<std::string> other_choices(const Workload& workload, const Layout& l
         choices.push_back(fmt::format("sharding {}", to_string(sharding)));
     if (const WeightShards& shards = training.megatron.weight_shards; layout.engine == Engine::megatron && shards.active())
         choices.push_back(fmt::format("weight shards of {} (dense) and {} (experts)", shards.dense, shards.experts));
+    if (layout.engine == Engine::megatron && training.fused_cross_entropy)
+        choices.push_back(fmt::format("loss fusion {}", training.megatron.te_cross_entropy ? "te" : "native"));
     if (training.megatron.optimizer != OptimizerKind::adam)
         choices.push_back(fmt::format("optimizer {}", to_string(training.megatron.optimizer)));
     if (training.main_param_dtype != Dtype::fp32)

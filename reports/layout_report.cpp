@@ -86,6 +86,19 @@ std::string assumed_text(const std::vector<std::string>& assumed) {
     return text + "\n";
 }
 
+namespace {
+
+/// Advice for a layout of Megatron-LM that does not fit and has its peak in a loss on fp32 logits.
+std::string advice_for_the_loss(const Workload& workload, const Layout& layout, const simulator::MemoryPrediction& memory) {
+    if (layout.engine != Engine::megatron || workload.training.fused_cross_entropy || !memory.worst.peak_at) return "";
+    const std::string_view tensor = memory.worst.peak_at->tensor;
+    const bool in_loss =
+        tensor == "token losses" || tensor == "fp32 logits" || tensor == "exponentials of logits" || tensor == "logit gradient";
+    return in_loss ? "; the peak is in the loss: --loss-fusion te keeps no fp32 logits" : "";
+}
+
+}  // namespace
+
 std::string layout_text(const Workload& workload, const Layout& l, const simulator::Prediction& prediction) {
     const auto& t = prediction.time;
     const auto& m = prediction.memory;
@@ -141,9 +154,10 @@ std::string layout_text(const Workload& workload, const Layout& l, const simulat
                             4);
         at = " at p99";
     }
-    text += m.fits() ? fmt::format("\n  fits{}: {} of {} stay free\n", at, human_bytes(m.limit_bytes - m.deciding_bytes()),
-                                   human_bytes(m.limit_bytes))
-                     : "\n" + in_lines(fmt::format("  does not fit{}: {}\n", at, missing_text(m)), 4);
+    text += m.fits()
+                ? fmt::format("\n  fits{}: {} of {} stay free\n", at, human_bytes(m.limit_bytes - m.deciding_bytes()),
+                              human_bytes(m.limit_bytes))
+                : "\n" + in_lines(fmt::format("  does not fit{}: {}{}\n", at, missing_text(m), advice_for_the_loss(workload, l, m)), 4);
     return text;
 }
 

@@ -20,12 +20,15 @@ struct Launcher {
     std::string_view dropped;     ///< its own flags that change no prediction
 };
 
-// Sources: slime/backends/megatron_utils/arguments.py of THUDM/slime, which miles has, too; swift/megatron/arguments/ of
-// modelscope/ms-swift, whose flags --model and --max_length stand for the checkpoint's sizes and the length.
+// Sources: _set_default_megatron_args in slime/backends/megatron_utils/arguments.py of THUDM/slime (1cddc5d3), which miles has, too;
+// class MegatronArguments in swift/megatron/arguments/megatron_args.py of modelscope/ms-swift (006938be), whose flags --model and
+// --max_length stand for the checkpoint's sizes and the length. Both were read in November 2026.
 constexpr std::array kLaunchers{
     Launcher{"slime", "bf16 use-distributed-optimizer", "seq-length=4096", ""},
     Launcher{"miles", "bf16 use-distributed-optimizer", "seq-length=4096", ""},
-    Launcher{"ms-swift", "bf16 use-distributed-optimizer", "recompute-granularity=selective micro-batch-size=1 global-batch-size=16",
+    Launcher{"ms-swift", "bf16 use-distributed-optimizer moe-grouped-gemm",
+             "recompute-granularity=selective micro-batch-size=1 global-batch-size=16 expert-tensor-parallel-size=1 "
+             "moe-token-dispatcher-type=alltoall",
              "model model-type load template dataset cached-dataset system tuner-type train-type torch-dtype num-workers dataset-num-proc "
              "dataloader-num-workers load-from-cache-file split-dataset-ratio max-epochs num-train-epochs save-interval save-steps "
              "eval-steps save-strategy use-hf model-author model-name output-dir add-version merge-lora no-save-optim no-save-rng "
@@ -40,6 +43,17 @@ std::string spelled(const std::string& word) {
 bool states(const std::vector<std::string>& words, const std::string& flag) {
     return std::any_of(words.begin(), words.end(),
                        [&flag](const std::string& word) { return word.starts_with("--") && spelled(word) == flag; });
+}
+
+/// True for `--optimizer muon`, with which ms-swift switches the distributed optimizer off (_check_muon).
+bool takes_muon(const std::vector<std::string>& words) {
+    for (std::size_t i = 0; i < words.size(); ++i) {
+        if (!words[i].starts_with("--") || spelled(words[i]) != "--optimizer") continue;
+        const auto equals = words[i].find('=');
+        const std::string value = equals != std::string::npos ? words[i].substr(equals + 1) : i + 1 < words.size() ? words[i + 1] : "";
+        return value.find("muon") != std::string::npos;
+    }
+    return false;
 }
 
 /// The words without the flags of that list, and their values; a flag of ms-swift's length under Megatron-LM's name.
@@ -74,6 +88,7 @@ void add_launcher_flags(ArgumentWords& found, std::string_view text) {
     for (const std::string& name : split(launcher->set, ' ')) {
         const std::string flag = "--" + name;
         if (states(found.words, flag) || (name == "bf16" && states(found.words, "--fp16"))) continue;
+        if (name == "use-distributed-optimizer" && launcher->framework == "ms-swift" && takes_muon(found.words)) continue;
         added.push_back(flag);
     }
     for (const std::string& setting : split(launcher->set_valued, ' ')) {

@@ -85,6 +85,9 @@ std::optional<LaunchCommand::Call> LaunchCommand::arguments_in(const std::string
                 behind_file = true;
                 call.program = word;
                 words.clear();
+            } else if (behind_file && scanner.splits() && !word.starts_with("--")) {
+                Variables none;
+                add_words(words, word, none, where_);
             } else if (behind_file && !word.empty()) {
                 const bool last = word.ends_with(';');
                 words.push_back(last ? word.substr(0, word.size() - 1) : word);

@@ -205,9 +205,13 @@ bool WordScanner::skip_blanks() {
 }
 
 std::string WordScanner::word() {
-    std::string word, open;  // open: text outside single quotes, which may hold variables
+    std::string word, open;  // open: text outside quotes, which may hold variables
+    bool quoted = false, has_command = false;
+    splits_ = false;
     const auto flush = [&] {
-        word += variables_.expand(open);
+        const std::string value = variables_.expand(open);
+        splits_ |= std::any_of(value.begin(), value.end(), is_blank);
+        word += value;
         open.clear();
     };
     while (at_ < text_.size() && !is_blank(text_[at_])) {
@@ -216,18 +220,21 @@ std::string WordScanner::word() {
             at_ += skipped;
         } else if (c == '\'') {
             flush();
+            quoted = true;
             const auto close = text_.find('\'', at_ + 1);
             if (close == std::string_view::npos) fail("a single quote (') is not closed; close it or take it out");
             word += text_.substr(at_ + 1, close - at_ - 1);
             at_ = close + 1;
         } else if (c == '"') {
             flush();
+            quoted = true;
             word += variables_.expand(double_quoted());
         } else if (c == '\\' && at_ + 1 < text_.size()) {
             flush();
             word += text_[at_ + 1];
             at_ += 2;
         } else if (c == '`' || text_.substr(at_, 2) == "$(") {
+            has_command = true;
             const std::size_t length = std::max<std::size_t>(substitution_length(text_.substr(at_, kValueLimit)), 1);
             open += text_.substr(at_, length);
             at_ += length;
@@ -237,6 +244,7 @@ std::string WordScanner::word() {
         }
     }
     flush();
+    splits_ = splits_ && !quoted && !has_command;
     if (variables_.overflowed()) fail("its variables, put in, are more than 1 MiB; give a command with fewer or shorter ones");
     if (word.size() > kWordLimit) fail("a word of more than 1 MiB");
     return word;
@@ -287,7 +295,7 @@ void add_words(std::vector<std::string>& words, std::string_view text, Variables
         std::string word = scanner.word();
         if (word.empty()) continue;  // a variable that holds nothing
         // "--vocab-size 128256" quoted as one: an array expanded without quotes splits it again. So does a variable.
-        if (word.starts_with("--") && word.find_first_of(" \t\n") != std::string::npos) {
+        if (scanner.splits() || (word.starts_with("--") && word.find_first_of(" \t\n") != std::string::npos)) {
             Variables none;
             WordScanner again(word, 0, none, where);
             while (again.skip_blanks()) words.push_back(again.word());

@@ -96,6 +96,9 @@ public:
     /// variables that grow without end.
     std::string word();
 
+    /// True if a shell makes several words of what word() returned last: an unquoted variable in it holds blanks.
+    [[nodiscard]] bool splits() const { return splits_; }
+
     [[noreturn]] void fail(std::string_view reason) const;
 
 private:
@@ -106,6 +109,7 @@ private:
     std::size_t at_;
     Variables& variables_;
     const std::string& where_;
+    bool splits_ = false;
 };
 
 /// Appends the words of a text that is nothing but flags and values.

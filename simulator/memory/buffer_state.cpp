@@ -81,11 +81,15 @@ ModelStateBytes model_state_bytes(const BufferElements& elements, Engine engine,
     if (aware) {
         const bool by_fused_adam = fused_adam_holds_main_parameters(training);
         const std::int64_t tensors = std::min(elements.tensors, elements.tensors / elements.shards + 1);
+        std::int64_t copies = 0;
         for (const Dtype state : {training.exp_avg_dtype, training.exp_avg_sq_dtype, by_fused_adam ? main : Dtype::fp32}) {
             if (state == Dtype::fp32) continue;
-            bytes.update += updated_at_once * 4;
+            copies += updated_at_once * 4;
             bytes.optimizer += tensors * kSmallestBlock * (state == Dtype::fp8 ? 4 : 1);
         }
+        // fused_adam.py, step: the copies are made and freed within the step of one optimizer, and Megatron-core's ChainedOptimizer steps
+        // one after the other. State that returns from the host in chunks is counted over both.
+        (training.offload.states > 0 ? bytes.update : bytes.stepping[elements.expert ? 1 : 0]) += copies;
         if (by_fused_adam) return bytes;
     }
     // A gradient narrower than the main parameters is copied for the update and freed after it (Megatron-core distrib_optimizer.py and

@@ -15,12 +15,15 @@ struct ModelStateBytes {
     std::int64_t parameters = 0;
     std::int64_t gradients = 0;
     std::int64_t optimizer = 0;
-    std::int64_t update = 0;  ///< extra bytes during the optimizer step: fp32 copies of narrower gradients or states
+    std::int64_t update = 0;  ///< extra bytes during the whole optimizer step: fp32 copies of narrower gradients
     std::int64_t host = 0;    ///< optimizer state in the host's memory, not part of `optimizer`
     std::int64_t staged = 0;  ///< peak bytes of this state on the device during the optimizer step; all_stages() adds it to `update`
     /// Moments in `host` that return in chunks, and those of the largest parameter, by optimizer in order: of dense parameters and of
     /// experts, or of Muon's matrices and of all else; all_stages() adds their maximum to `update`.
     std::array<std::int64_t, 2> moving{}, largest_moving{};
+    /// fp32 copies of narrower states that exist while one optimizer steps, by optimizer: of dense parameters and of experts. These step
+    /// one after the other, so all_stages() adds their maximum to `update`.
+    std::array<std::int64_t, 2> stepping{};
     ModelStateBytes& operator+=(const ModelStateBytes& other) {
         parameters += other.parameters;
         gradients += other.gradients;
@@ -30,6 +33,7 @@ struct ModelStateBytes {
         staged = std::max(staged, other.staged);
         for (std::size_t turn = 0; turn < moving.size(); ++turn) {
             moving[turn] += other.moving[turn];
+            stepping[turn] += other.stepping[turn];
             largest_moving[turn] = std::max(largest_moving[turn], other.largest_moving[turn]);
         }
         return *this;

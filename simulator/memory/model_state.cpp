@@ -71,6 +71,7 @@ void widen_to_fp32(ModelStateBytes& bytes, std::int64_t parameters, std::int64_t
     bytes.gradients += whole.gradients - narrow.gradients;
     bytes.optimizer += whole.optimizer - narrow.optimizer;
     bytes.update += whole.update - narrow.update;
+    bytes.stepping[0] += whole.stepping[0] - narrow.stepping[0];
     bytes.host += whole.host - narrow.host;
 }
 
@@ -496,7 +497,7 @@ std::vector<ModelStateBytes> ModelStates::all_stages(const Layout& layout, const
             bytes.gradients += gathered.gradients;
         }
         bytes.parameters += expert_bias_bytes(layout, stage);
-        bytes.update += bytes.staged + most_moving(bytes, workload_.training);
+        bytes.update += bytes.staged + most_moving(bytes, workload_.training) + std::max(bytes.stepping[0], bytes.stepping[1]);
         // Matrices are orthogonalised one after the other.
         if (layout.engine == Engine::mgplan && !by_units) bytes.update += stage_workspace(pieces, layout, stage);
     }

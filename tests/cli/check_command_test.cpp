@@ -51,6 +51,15 @@ TEST(CheckCommand, JudgesALegalCommandAndTellsWhichFlagsMakeItFaster) {
                                 Not(HasSubstr("\n  2 +"))));
 }
 
+TEST(CheckCommand, SaysWhichOfTheCommandsOwnFlagsBreakARule) {
+    const TempFile file("interleaved.args", command("--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2 "
+                                                    "--no-overlap-p2p-communication"));
+    const Said said = say("check --megatron-args " + file.path() + " --world 16 --format json --top 0");
+    EXPECT_EQ(said.code, kBadInput);
+    const auto problems = Json::parse(said.out)["problems"].get<std::vector<std::string>>();
+    EXPECT_THAT(problems, ElementsAre(HasSubstr("drop --no-overlap-p2p-communication")));
+}
+
 TEST(CheckCommand, RoundsTokensAsThePlansDo) {
     bool rounds_up = false;
     for (const char* layout : {"--tensor-model-parallel-size 8 --pipeline-model-parallel-size 2", "--tensor-model-parallel-size 8",

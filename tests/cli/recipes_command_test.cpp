@@ -116,6 +116,15 @@ TEST(RecipesCommand, FiltersByModelGpuAndWorld) {
     EXPECT_THAT(names, ::testing::ElementsAre("deepseek_v3_pretrain_64gpu_gb300_bf16_fsdp", "deepseek_v3_pretrain_64gpu_gb300_fp8mx_fsdp"));
 }
 
+TEST(RecipesCommand, AnUnknownGpuNamesThoseThatRecipesAreFor) {
+    for (const char* verb : {"list", "check"}) {
+        const Result result = run({"recipes", verb, "--gpu", "Z9"});
+        EXPECT_EQ(result.code, kBadInput);
+        EXPECT_THAT(result.err, HasSubstr("--gpu Z9"));
+        EXPECT_THAT(result.err, HasSubstr("B200, B300, GB200, GB300, H100"));
+    }
+}
+
 TEST(RecipesCommand, NamesTheNearestOfAnUnknownRecipe) {
     const Result result = run({"recipes", "show", "deepseek_v3_pretrain_256gpu_gb300_fp8"});
     EXPECT_EQ(result.code, kBadInput);

@@ -178,16 +178,17 @@ TEST(CheckTrace, JudgesWhatWasRecorded) {
 
 TEST(CheckTrace, ReadingAScriptGivesTheWordsThatBashGivesIt) {
     // What formats/megatron/shell_script.cpp reads is what bash does.
+    const std::string cases =
+        "MODE=${MODE_OF_NOBODY:-big}\ncase $MODE in\n  sm*) N=1 ;;\n  b?g) N=8 ;;\nesac\n"
+        "if [ $N -gt 4 ]; then L=2; else L=3; fi\npython train.py --num-layers $L --lr $N\n";
+    const std::string loop =
+        "while [ $# -gt 0 ]; do\n  case $1 in\n    2) TWO=yes; shift ;;\n    *) shift ;;\n  esac\ndone\n"
+        "if [[ $TWO == yes ]]; then N=5; fi\npython train.py --num-layers ${N}\n";
     const std::vector<std::string> scripts{
         "A=( --lr \"1 2\" )\nB=\"--bf16 --seed $((3 * 4))\"\npython train.py --num-layers 2 \"${A[@]}\" $B\n",
         "f() { local n=$1; shift; python train.py --num-layers $n \"$@\"; }\nf 4 --bf16 --lr '1'\n",
-        "MODE=${MODE_OF_NOBODY:-big}\ncase $MODE in\n  sm*) N=1 ;;\n  b?g) N=8 ;;\nesac\nif [ $N -gt 4 ]; then L=2; else L=3; fi\npython "
-        "train.py "
-        "--num-layers $L --lr $N\n",
-        "while [ $# -gt 0 ]; do\n  case $1 in\n    2) TWO=yes; shift ;;\n    *) shift ;;\n  esac\ndone\nif [[ $TWO == yes ]]; then N=5; "
-        "fi\npython "
-        "train.py "
-        "--num-layers ${N}\n",
+        cases,
+        loop,
         "P=a/b/c.d\npython train.py --num-layers 2 --save ${P##*/} --load ${P%.d} --data-path ${P#*/}\n",
         "set -- --bf16 8\npython train.py --num-layers $2 $1\n"};
     for (const auto& script : scripts) {

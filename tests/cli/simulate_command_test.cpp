@@ -44,6 +44,22 @@ private:
     std::optional<std::string> before_;
 };
 
+TEST(SimulateCommand, AdvisesAFusedLossWhereTheLossHoldsThePeak) {
+    const std::string words =
+        "simulate --model qwen3-30b-a3b --world 16 --global-batch 512 --seq 4096 --grad-dtype bf16 --pp 2 --vpp 2 --ep 2 --etp 1 "
+        "--micro-batch 8 --recompute full";
+    const auto activations = [&](const std::string& fusion) {
+        const Said said = say(words + fusion + " --per-rank --format json");
+        return Json::parse(said.out)["ranks"][8]["memory"]["breakdown"]["activations"].get<std::int64_t>();
+    };
+    EXPECT_THAT(say(words).out, AllOf(HasSubstr("does not fit"), HasSubstr("--loss-fusion te")));
+    EXPECT_THAT(say(words + " --loss-fusion te").out, AllOf(HasSubstr("loss fusion te"), Not(HasSubstr("--loss-fusion te"))));
+    constexpr std::int64_t kLogits = std::int64_t{8} * 4096 * 151'936;
+    EXPECT_GE(activations(" --loss-fusion none") - activations(" --loss-fusion te"), 3 * kLogits) << "fp32 copies";
+    EXPECT_EQ(activations(""), activations(" --loss-fusion none"));
+    expect_refused(words + " --engine mgplan --loss-fusion te", {"--loss-fusion", "engine mgplan"});
+}
+
 TEST(SimulateCommand, NamesAllThatIsOn) {
     const std::string layout = "simulate --world 16 --model qwen3-30b-a3b --ep 8 --etp 1 --pp 2 --vpp 4 --max-memory 10TB";
     EXPECT_THAT(say(layout).out, AllOf(HasSubstr(", recompute none\n  on          alltoall\n"), Not(HasSubstr("besides"))));

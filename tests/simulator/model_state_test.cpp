@@ -248,7 +248,7 @@ std::pair<std::int64_t, std::int64_t> aware(Dtype main, Dtype exp_avg, Dtype exp
     training.megatron.precision_aware_optimizer = true;
     training.megatron.fp8_recipe = recipe;
     const ModelStateBytes bytes = model_state_bytes({kElements, kElements, false, 1, 1}, Engine::megatron, training);
-    return {bytes.optimizer / kElements, bytes.update / kElements};
+    return {bytes.optimizer / kElements, (bytes.update + bytes.stepping[0]) / kElements};
 }
 
 TEST(PrecisionAwareOptimizer, KeepsTheLowHalvesOfMainParametersAlone) {
@@ -259,6 +259,27 @@ TEST(PrecisionAwareOptimizer, WidensNarrowStateForTheStep) {
     EXPECT_EQ(aware(Dtype::fp32, Dtype::bf16, Dtype::bf16), std::pair(std::int64_t{2 + 2 + 2}, std::int64_t{8}));
     EXPECT_EQ(aware(Dtype::fp32, Dtype::fp8, Dtype::fp8), std::pair(std::int64_t{2 + 1 + 1}, std::int64_t{8}));
     EXPECT_EQ(aware(Dtype::fp16, Dtype::fp16, Dtype::fp8), std::pair(std::int64_t{2 + 2 + 1}, std::int64_t{12}));
+}
+
+/// Dense parameters and experts have an optimizer each, and these step one after the other.
+TEST(PrecisionAwareOptimizer, WidensTheStateOfOneOptimizerAtATime) {
+    Workload work;
+    work.model = formats::load_model("mixtral-8x7b").model;
+    work.world = 8;
+    work.batch = {8, 4096};
+    work.training.distributed_optimizer = true;
+    work.training.megatron.precision_aware_optimizer = true;
+    work.training.exp_avg_dtype = work.training.exp_avg_sq_dtype = Dtype::bf16;
+    const auto update = [&](int ep) {
+        ModelStates states(work);
+        LayoutRequest request;
+        request.engine = Engine::megatron;
+        request.ep = ep;
+        return states.of(planner::make_layout(request, work), 0).update;
+    };
+    const double experts = 32.0 * 8 * 3 * 4096 * 14336, dense = static_cast<double>(total_parameters(work.model)) - experts;
+    EXPECT_NEAR(static_cast<double>(update(8)) / (8 * experts / 8), 1, 0.001) << "experts over 8 ranks, and no dense parameter";
+    EXPECT_LT(dense, experts);
 }
 
 TEST(PrecisionAwareOptimizer, LeavesMainParametersToMegatronUnderRecipesWithoutFusedCasts) {

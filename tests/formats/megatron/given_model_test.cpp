@@ -98,6 +98,17 @@ TEST(GivenModel, ReadsCommandsOfSwift) {
     EXPECT_THAT(job.assumptions, Contains(HasSubstr("--bf16 --use-distributed-optimizer")));
 }
 
+TEST(GivenModel, SetsWhatSwiftSetsByItsOwnCode) {
+    const std::string sft =
+        "megatron sft --model Qwen/Qwen3-30B-A3B --tensor_model_parallel_size 2 --expert_model_parallel_size 4 --max_length 4096";
+    const Job job = read_megatron_text(sft, "sft.sh", beside("qwen3-30b-a3b"));
+    EXPECT_EQ(job.layout->ep, 4);
+    EXPECT_EQ(job.layout->etp, 1) << "Megatron-LM's own default is tp";
+    EXPECT_EQ(job.layout->recompute, Recompute::selective);
+    const Job muon = read_megatron_text(sft + " --optimizer muon", "sft.sh", beside("qwen3-30b-a3b"));
+    EXPECT_FALSE(muon.training->distributed_optimizer);
+}
+
 TEST(GivenModel, SetsWhatSlimeSetsByItsOwnCode) {
     const std::string slime =
         "python3 train.py --actor-num-nodes 1 --rollout-batch-size 32 --tensor-model-parallel-size 2 --micro-batch-size 1 "

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "plan/text/errors.hpp"
+#include "tests/support/growth.hpp"
 
 namespace mgplan::formats::shell_script_test {
 namespace {
@@ -165,21 +166,35 @@ TEST(ShellScript, ReadsTheArmOfACaseThatRuns) {
     EXPECT_THAT(read("if [ -d data ]; then\n  SCALE=small\nfi\n").notes, testing::Contains(HasSubstr("in an if, case or loop")));
 }
 
-TEST(ShellScript, ReadsFortyThousandLinesInTwoSeconds) {
-    std::string counters, chain = "V0=x\n", known = "V0=x\n";
-    for (int i = 1; i <= 40'000; ++i) {
-        counters += "((i++))\n";
-        chain += fmt::format("V{}=$V{}x\n", i, i - 1);
-        known += fmt::format("V{}=${{V{}}}\n", i, i - 1);
+TEST(ShellScript, SplitsVariablesWithoutQuotesWhereverTheyStand) {
+    const std::string script = "TYPE='rope --rotary-percent 0.5'\nMODS=\"core_attn mlp\"\nNONE=' '\n";
+    EXPECT_THAT(words(script + "python train.py --num-layers 2 --recompute-modules $MODS $NONE --position-embedding-type $TYPE\n"),
+                ElementsAre("--num-layers", "2", "--recompute-modules", "core_attn", "mlp", "--position-embedding-type", "rope",
+                            "--rotary-percent", "0.5"));
+    EXPECT_THAT(words(script + "python train.py --num-layers 2 --lr \"$MODS\"\n"), testing::Contains("core_attn mlp"))
+        << "quotes keep it whole";
+    EXPECT_THAT(words(script + "ARGS=\"--num-layers 2 --lr $MODS\"\npython train.py $ARGS\n"), testing::IsSupersetOf({"core_attn", "mlp"}));
+}
+
+TEST(ShellScript, TakesTimeInProportionToTheLines) {
+    const auto lines_of = [](const char* form, int count) {
+        std::string lines = "V0=x\n";
+        for (int i = 1; i <= count; ++i) lines += fmt::format(fmt::runtime(form), i, i - 1);
+        return lines;
+    };
+    for (const char* form : {"((i++))\n", "V{}=$V{}x\n", "V{}=${{V{}}}\n"}) {
+        const auto seconds = [&](int count) {
+            const std::string script = lines_of(form, count) + "python train.py --num-layers 2\n";
+            const std::clock_t begin = std::clock();
+            EXPECT_THAT(words(script), ElementsAre("--num-layers", "2"));
+            return std::clock() - begin;
+        };
+        EXPECT_LT(tests::growth_of_time(4'000, seconds), 10) << form;
     }
-    for (const std::string& lines : {counters, chain, known}) {
-        const std::clock_t begin = std::clock();
-        EXPECT_THAT(words(lines + "python train.py --num-layers 2\n"), ElementsAre("--num-layers", "2"));
-        EXPECT_LT(std::clock() - begin, 2 * CLOCKS_PER_SEC) << lines.substr(0, 60);
-    }
-    EXPECT_THAT(
-        script_words(counters + "TP=$(tp)\npython train.py --num-layers 2 --tensor-model-parallel-size $TP\n", "train.sh").unresolved,
-        testing::Contains(testing::Pair("TP", HasSubstr("line 40001 "))));
+    EXPECT_THAT(script_words(lines_of("((i++))\n", 40'000) + "TP=$(tp)\npython train.py --num-layers 2 --tensor-model-parallel-size $TP\n",
+                             "train.sh")
+                    .unresolved,
+                testing::Contains(testing::Pair("TP", HasSubstr("line 40002 "))));
 }
 
 }  // namespace

@@ -1,0 +1,38 @@
+// Advice of layout rules in Megatron-LM's flags.
+#include "formats/megatron/megatron_words.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "plan/layout/stage_split.hpp"
+#include "plan/text/errors.hpp"
+
+namespace mgplan::formats::megatron_words_test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+TEST(MegatronWords, ReplaceOptionsThatAreWholeWords) {
+    EXPECT_EQ(in_megatron_words("drop --no-overlap p2p or use pp > 2"), "drop --no-overlap-p2p-communication or use pp > 2");
+    EXPECT_EQ(in_megatron_words("use a smaller --micro-batch, --seq or --group-size"),
+              "use a smaller --micro-batch-size, --seq-length or --microbatch-group-size-per-virtual-pipeline-stage");
+    EXPECT_EQ(in_megatron_words("--micro-batch-size and --seq-length"), "--micro-batch-size and --seq-length");
+    EXPECT_EQ(in_megatron_words("another --ep"), "another --expert-model-parallel-size");
+    EXPECT_EQ(in_megatron_words(""), "");
+}
+
+TEST(MegatronWords, NameTheFlagsOfUnevenStages) {
+    try {
+        (void)make_stage_split({.layers = 46, .pp = 4});
+        FAIL() << "46 layers over 4 stages";
+    } catch (const ConfigError& error) {
+        EXPECT_THAT(in_megatron_words(error.problems().front()),
+                    AllOf(HasSubstr("--account-for-embedding-in-pipeline-split"), HasSubstr("--decoder-last-pipeline-num-layers"),
+                          HasSubstr("--pipeline-model-parallel-layout"), Not(HasSubstr("layout string"))));
+    }
+}
+
+}  // namespace
+}  // namespace mgplan::formats::megatron_words_test
