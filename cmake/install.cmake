@@ -42,7 +42,7 @@ install(FILES ${written}/mgplan.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-c
 install(FILES ${written}/_mgplan DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions COMPONENT programs)
 install(FILES ${written}/mgplan.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d COMPONENT programs)
 install(FILES LICENSE README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT programs)
-install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs COMPONENT programs FILES_MATCHING PATTERN "*.md")
+install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs COMPONENT programs FILES_MATCHING PATTERN "*.md" PATTERN "*.svg")
 
 # --- development ----------------------------------------------------------------------------------------------------
 foreach(room IN LISTS exported_rooms)

@@ -16,10 +16,10 @@ def percent(errors):
 
 def beside(others, ours):
     """Another's error and ours on the same runs."""
-    return f"{percent(others)} (mgplan there: {percent(ours)}, {len(ours)} runs)" if ours else "no prediction"
+    return f"{percent(others)} (mgplan on the same {len(ours)} runs: {percent(ours)})" if ours else "no prediction"
 
 
-def spreadsheet(rows):
+def constant(rows):
     """Errors of one utilisation for all runs: the one that suits these runs best."""
     measured = [row.mfu * row.predicted["time"] / row.measured["time"] for row in rows]
     utilisation = statistics.median(measured)
@@ -30,7 +30,7 @@ def comparison(rows):
     """A table in Markdown. `rows` are those of `score`, of which the 16-bit ones count."""
     rows = [row for row in rows if row.sixteen_bit]
     timed, weighed = [row for row in rows if row.measured["time"]], [row for row in rows if row.measured["memory"]]
-    lines = ["| who answers | seconds of a step: mean error | memory: mean error |", "|---|---|---|",
+    lines = ["| tool | step time: mean error | memory: mean error |", "|---|---|---|",
              f"| **mgplan** | **{percent([r.error('time') for r in timed])}** ({len(timed)} runs) | "
              f"**{percent([r.error('memory') for r in weighed])}** ({len(weighed)} runs) |"]
     estimated = [(megatron_estimate.run_bytes(row.record), row) for row in weighed]
@@ -42,8 +42,8 @@ def comparison(rows):
             pairs = [(row.peer_error(what), row.error(what)) for row in rows if TOOLS.get(row.source) == tool and row.peer_error(what) is not None]
             cells.append(beside(*zip(*pairs)) if pairs else "no prediction published")
         lines.append(f"| {tool}, as published | {cells[0]} | {cells[1]} |")
-    utilisation, errors = spreadsheet(timed)
-    lines.append(f"| a spreadsheet: {100 * utilisation:.0f} % of the peak for all runs, the best one figure in hindsight | {percent(errors)} ({len(timed)} runs) | |")
+    utilisation, errors = constant(timed)
+    lines.append(f"| fixed {100 * utilisation:.0f} % MFU (best constant, chosen afterwards) | {percent(errors)} ({len(timed)} runs) | |")
     return "\n".join(lines) + "\n"
 
 

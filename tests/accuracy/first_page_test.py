@@ -20,7 +20,7 @@ class FirstPage(unittest.TestCase):
         rows = [run("simumax-b200", 10, 11, peer=12), run("other", 10, 10), run("other", 10, 99, sixteen_bit=False)]
         text = first_page.comparison([*rows, self.weighed()])
         self.assertIn("| **mgplan** | **5.0 %** (2 runs) | **25.0 %** (1 runs) |", text)
-        self.assertIn("| SimuMax, as published | 20.0 % (mgplan there: 10.0 %, 1 runs) | no prediction published |", text)
+        self.assertIn("| SimuMax, as published | 20.0 % (mgplan on the same 1 runs: 10.0 %) | no prediction published |", text)
 
     def weighed(self):
         row = run("other", 1, 1)
@@ -29,17 +29,17 @@ class FirstPage(unittest.TestCase):
         first_page.megatron_estimate = SimpleNamespace(run_bytes=lambda record: 150)
         return row
 
-    def test_the_spreadsheet_gets_its_best_utilisation(self):
+    def test_the_constant_is_the_best_utilisation(self):
         # 0.5, 0.4 and 0.25 of the peak were reached: the median is off by a quarter, nothing and three eighths.
         rows = [run("a", 10, 10), run("a", 10, 8), run("a", 10, 5)]
-        utilisation, errors = first_page.spreadsheet(rows)
+        utilisation, errors = first_page.constant(rows)
         self.assertAlmostEqual(utilisation, 0.4)
         self.assertEqual([round(each, 6) for each in errors], [0.25, 0, -0.375])
 
     def test_only_the_place_between_the_marks_is_written(self):
         page = f"front\n{first_page.BEGIN}old\n{first_page.END}behind\n"
         written = first_page.rewritten(page, [run("a", 10, 10), self.weighed()])
-        self.assertTrue(written.startswith(f"front\n{first_page.BEGIN}| who answers"))
+        self.assertTrue(written.startswith(f"front\n{first_page.BEGIN}| tool"))
         self.assertTrue(written.endswith(f"{first_page.END}behind\n"))
         self.assertNotIn("old", written)
         self.assertEqual(first_page.rewritten("no marks", []), "no marks")

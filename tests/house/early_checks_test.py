@@ -10,7 +10,7 @@ import unittest
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[2]
-CHECKS = ("includes", "names", "kinds", "functions", "words", "web")
+CHECKS = ("includes", "names", "kinds", "functions", "words", "web", "docs")
 
 
 class EarlyChecks(unittest.TestCase):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""README.md and docs/ show what mgplan prints today: readme_test.py BINARY [--write]
+"""README.md, docs/ and docs/measurements show what mgplan prints today: readme_test.py BINARY [--write]
 
 Every block of them that begins with "    $ mgplan ..." or "    $ ./mgplan ..." is held against the output of that command. A line
 that is "…" alone stands for any lines, of which a block has at most one. How long a search took and on how many threads it ran is not
@@ -53,7 +53,7 @@ def update(page: pathlib.Path, binary: str) -> tuple[int, str, list[str]]:
 def main() -> int:
     binary, write = str(pathlib.Path(sys.argv[1]).resolve()), sys.argv[2:] == ["--write"]
     stale = False
-    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs/measurements").glob("*.md"))]:
         shown, text, complaints = update(page, binary)
         if shown == 0 and page in (ROOT / "README.md", ROOT / "docs/choosing-a-layout.md"):
             print(f"{page} shows no command: a block that begins with '    $ ./mgplan'", file=sys.stderr)
