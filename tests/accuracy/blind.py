@@ -221,8 +221,9 @@ def section(all_of, today):
              *table(blind, today), ""]
     if tuned:
         lines += ["Runs that chose a constant since they were added, by the commit above:", "", *table(tuned, today), ""]
-    return lines + ["Pairs of these runs that differ in one switch: how the step changes, as measured and as predicted by the commit above.", "",
-                    *pairs_table(changes(all_of, today)), ""]
+    some = changes(all_of, today)
+    return lines if not some else lines + ["Pairs of these runs that differ in one switch: how the step changes, as measured and as predicted by the commit above.", "",
+                    *pairs_table(some), ""]
 
 
 def beyond(some, least_sign, most_median):
