@@ -72,6 +72,8 @@ Table figures(const ClusterSpec& cluster, bool short_sources) {
     row("memory", fmt::format("{:.2f}", static_cast<double>(cluster.memory_bytes) / 1073741824.0), "GiB", "memory_bytes");
     for (const auto& [precision, rate] : cluster.peak_flops)
         row(fmt::format("{} peak", to_string(precision)), number(rate / 1e12), "TFLOP/s", "peak_flops");
+    for (const auto& [precision, rate] : cluster.measured_products)
+        row(fmt::format("{} product, fastest measured", to_string(precision)), number(rate / 1e12), "TFLOP/s", "measured_products");
     row("memory bandwidth", number(cluster.memory_bandwidth / 1e9), "GB/s", "memory_bandwidth");
     if (cluster.host_memory_bytes > 0)
         row("host memory of a node", fmt::format("{:.0f}", static_cast<double>(cluster.host_memory_bytes) / 1073741824.0), "GiB",
@@ -86,6 +88,7 @@ Table figures(const ClusterSpec& cluster, bool short_sources) {
     link("NVLink", "nvlink", cluster.nvlink);
     link("PCIe", "pcie", cluster.pcie);
     link("network per GPU", "network", cluster.network);
+    if (cluster.direct_links) row("links", "one for each pair of GPUs", "", "direct_links");
     row("NICs per node", std::to_string(cluster.nics_per_node), "", "nics_per_node");
     row("NVLink SHARP", cluster.nvls ? "yes" : "no", "", "nvls");
     row("compute capability", fmt::format("{}.{}", cluster.compute_capability / 10, cluster.compute_capability % 10), "",

@@ -17,6 +17,7 @@
 #include "plan/text/text_file.hpp"
 #include "plan/training/data_sharding.hpp"
 #include "plan/training/own_fp8.hpp"
+#include "planner/switch_rules.hpp"
 #include "simulator/cluster_parameters.hpp"
 
 namespace mgplan::cli {
@@ -520,6 +521,11 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
     for (const std::string& layer : layers_timed_at_least(work.model))
         resolved.warnings.push_back(
             fmt::format("{}: the time of {} is a lower bound; no measurement of its kernels is known", work.model.name, layer));
+    if (work.model.moe && work.model.moe->dispatcher == TokenDispatcher::deep_ep && resolved.engine == Engine::megatron &&
+        work.cluster.nvlink_domain > 1 && !planner::deep_ep_knows(work.cluster))
+        resolved.warnings.push_back(fmt::format(
+            "DeepEP on {} needs a build that is patched for NVLink domains of {} GPUs; no measurement of its exchange there is known",
+            work.cluster.name, work.cluster.nvlink_domain));
     if (work.model.hyper_connections)
         resolved.warnings.push_back(
             "the time of residual streams (mHC) is not calibrated: Megatron-LM's small test of them takes longer, the paper's own kernels "

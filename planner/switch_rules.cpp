@@ -53,7 +53,7 @@ bool exchanges_bf16(const Workload& w) {
     return w.training.compute_dtype() == Dtype::bf16;
 }
 
-/// DeepEP and HybridEP are CUDA programs; Megatron-LM has neither on AMD's GPUs (megatron/core/transformer/moe/fused_a2a.py imports them).
+/// HybridEP is a CUDA program. DeepEP has ports for AMD's GPUs (ROCm/DeepEP, ROCm/mori), which AMD's Primus switches on.
 bool is_amd(const ClusterSpec& cluster) {
     return cluster.gpu.starts_with("MI");
 }
@@ -231,15 +231,16 @@ constexpr auto kSwitchRules = std::to_array<Rule>({
              dispatcher_word(dispatcher_of(w, l)), to_string(w.training.compute_dtype()));
      },
      false, kNoTail},
-    // Megatron-Bridge training/flex_dispatcher_backend.py: Ampere, Hopper, B200 and B300, whose nodes suit DeepEP; not GB200 and GB300.
+    // Megatron-Bridge training/flex_dispatcher_backend.py: Ampere, Hopper, B200 and B300, whose nodes suit DeepEP; not GB200 and GB300,
+    // where jobs ran with a patched build (Megatron-LM's history of DeepSeek-V3 on GB200): a job that states it is predicted, with a
+    // warning.
     {"deepep_reaches_its_ranks", "DeepEP beyond nodes of 8 GPUs or 160 ranks", Level::switches,
      [](W w, L l) {
-         return dispatches_with(w, l, TokenDispatcher::deep_ep) && (is_amd(w.cluster) || w.cluster.nvlink_domain > kDeepEpPeers ||
-                                                                    w.cluster.nvlink_domain < 2 || l.sizes.ep * l.sizes.etp > kDeepEpRanks);
+         return dispatches_with(w, l, TokenDispatcher::deep_ep) &&
+                ((!deep_ep_knows(w.cluster) && switched_to(l, {TokenDispatcher::deep_ep})) || w.cluster.nvlink_domain < 2 ||
+                 l.sizes.ep * l.sizes.etp > kDeepEpRanks);
      },
      [](W w, L l) {
-         if (is_amd(w.cluster))
-             return fmt::format("dispatcher deepep is a CUDA program, and {} has AMD's GPUs; use alltoall", w.cluster.name);
          if (l.sizes.ep * l.sizes.etp > kDeepEpRanks)
              return fmt::format("dispatcher deepep exchanges among at most {} ranks, not ep·etp = {}·{}; use hybridep or a smaller ep",
                                 kDeepEpRanks, l.sizes.ep, l.sizes.etp);
@@ -251,7 +252,7 @@ constexpr auto kSwitchRules = std::to_array<Rule>({
      [](W w, L l) { return dispatches_with(w, l, TokenDispatcher::hybrid_ep) && !hybrid_ep_knows(w.cluster); },
      [](W w, L) {
          if (is_amd(w.cluster))
-             return fmt::format("dispatcher hybridep is a CUDA program, and {} has AMD's GPUs; use alltoall", w.cluster.name);
+             return fmt::format("dispatcher hybridep is a CUDA program, and {} has AMD's GPUs; use deepep or alltoall", w.cluster.name);
          return fmt::format(
              "dispatcher hybridep needs NVLink and a GPU of compute capability 8.0 to 10.3, and {} has {:.1f} and domains of "
              "{}; use alltoall",
@@ -356,6 +357,10 @@ constexpr auto kSwitchRules = std::to_array<Rule>({
 
 std::span<const Rule> switch_rules() {
     return kSwitchRules;
+}
+
+bool deep_ep_knows(const ClusterSpec& cluster) {
+    return cluster.nvlink_domain >= 2 && cluster.nvlink_domain <= kDeepEpPeers;
 }
 
 std::vector<std::string> dispatcher_problems(const Workload& workload, TokenDispatcher dispatcher, Engine engine,

@@ -48,6 +48,11 @@ void validate(const ClusterSpec& cluster, const std::string& where) {
             problems.add("{}: peak_flops.{} = {:g} is out of range; give FLOP/s from {:g} to {:g}, or leave out what the GPU lacks", where,
                          to_string(precision), rate, kPeakFlops.low, kPeakFlops.high);
     }
+    for (const auto& [precision, rate] : cluster.measured_products) {
+        if (!(rate <= cluster.peak(precision)))
+            problems.add("{}: measured_products.{} = {:g} is above peak_flops, {:g}; give the rate of one product that was measured", where,
+                         to_string(precision), rate, cluster.peak(precision));
+    }
     if (!within(cluster.memory_bandwidth, kBandwidth.low, kBandwidth.high))
         problems.add("{}: memory_bandwidth = {:g} is out of range; give bytes per second from {:g} to {:g}", where,
                      cluster.memory_bandwidth, kBandwidth.low, kBandwidth.high);

@@ -25,15 +25,18 @@ struct ClusterSpec {
     std::string gpu;                         ///< "H100-SXM5-80GB"
     std::int64_t memory_bytes = 0;           ///< usable device memory (what the driver reports as total)
     std::map<Precision, double> peak_flops;  ///< dense matrix rate per precision
+    /// Fastest matrix product that anybody measured, FLOP/s per precision; empty if the architecture's own shares of the peak are known.
+    std::map<Precision, double> measured_products;
     double memory_bandwidth = 0;
     std::int64_t host_memory_bytes = 0;  ///< of a node, for all its ranks together; 0: not known
     double gpu_watts = 0;                ///< power limit of a GPU; 0: not known
     int gpus_per_node = 8;
-    int nvlink_domain = 8;  ///< GPUs that reach each other through NVLink (72 for an NVL72 rack; 1: none)
-    LinkSpec nvlink;        ///< per GPU
-    LinkSpec pcie;          ///< per GPU, inside a node without NVLink
-    LinkSpec host;          ///< per GPU, to the host's memory; no bandwidth: that of PCIe
-    LinkSpec network;       ///< per GPU: the node's network divided by gpus_per_node
+    int nvlink_domain = 8;      ///< GPUs that reach each other through NVLink (72 for an NVL72 rack; 1: none)
+    LinkSpec nvlink;            ///< per GPU, to all others of its domain together
+    bool direct_links = false;  ///< each pair of a domain has a link of its own (AMD's xGMI): n ranks use n-1 of a GPU's links
+    LinkSpec pcie;              ///< per GPU, inside a node without NVLink
+    LinkSpec host;              ///< per GPU, to the host's memory; no bandwidth: that of PCIe
+    LinkSpec network;           ///< per GPU: the node's network divided by gpus_per_node
     int nics_per_node = 8;
     bool nvls = false;                           ///< in-switch reductions (NVLink SHARP)
     int compute_capability = 90;                 ///< 80, 90, 100, 103

@@ -48,21 +48,27 @@ LinkSpec link_from_json(JsonReader& parent, const char* field) {
     return link;
 }
 
-std::map<Precision, double> peaks_from_json(JsonReader& parent) {
-    std::map<Precision, double> peaks;
-    const Json* json = parent.member("peak_flops");
-    if (json == nullptr) {
-        parent.problems().add("{}: field 'peak_flops' is missing; give the dense rates, such as {{\"bf16\": 989.4e12}}", parent.where());
-        return peaks;
-    }
-    JsonReader reader(*json, fmt::format("{}: peak_flops", parent.where()), parent.problems());
+/// The rates of `field` by precision, FLOP/s; nothing where the field is missing.
+std::map<Precision, double> rates_from_json(JsonReader& parent, std::string_view field) {
+    std::map<Precision, double> rates;
+    const Json* json = parent.member(field);
+    if (json == nullptr) return rates;
+    JsonReader reader(*json, fmt::format("{}: {}", parent.where(), field), parent.problems());
     for (const Precision precision : kPrecisions) {
         const auto name = to_string(precision);
-        if (reader.has(name)) peaks[precision] = reader.real(name, limits::kPeakFlops.low, limits::kPeakFlops.high);
+        if (reader.has(name)) rates[precision] = reader.real(name, limits::kPeakFlops.low, limits::kPeakFlops.high);
         reader.ignore(name);
     }
     reader.finish();
-    return peaks;
+    return rates;
+}
+
+Json rates_to_json(const std::map<Precision, double>& rates) {
+    Json json = Json::object();
+    for (const Precision precision : kPrecisions) {
+        if (const auto found = rates.find(precision); found != rates.end()) json[std::string(to_string(precision))] = found->second;
+    }
+    return json;
 }
 
 std::map<std::string, std::string> sources_from_json(JsonReader& parent) {
@@ -196,15 +202,10 @@ ClusterSpec base_cluster(const std::string& name) {
 }  // namespace
 
 Json cluster_to_json(const ClusterSpec& cluster) {
-    Json peaks = Json::object();
-    for (const Precision precision : kPrecisions) {
-        if (const auto found = cluster.peak_flops.find(precision); found != cluster.peak_flops.end())
-            peaks[std::string(to_string(precision))] = found->second;
-    }
     Json json{{"name", cluster.name},
               {"gpu", cluster.gpu},
               {"memory_bytes", cluster.memory_bytes},
-              {"peak_flops", std::move(peaks)},
+              {"peak_flops", rates_to_json(cluster.peak_flops)},
               {"memory_bandwidth", cluster.memory_bandwidth},
               {"gpus_per_node", cluster.gpus_per_node},
               {"nvlink_domain", cluster.nvlink_domain},
@@ -215,6 +216,8 @@ Json cluster_to_json(const ClusterSpec& cluster) {
               {"nvls", cluster.nvls},
               {"compute_capability", cluster.compute_capability},
               {"sources", Json(cluster.sources)}};
+    if (!cluster.measured_products.empty()) json["measured_products"] = rates_to_json(cluster.measured_products);
+    if (cluster.direct_links) json["direct_links"] = true;
     if (cluster.host_memory_bytes > 0) json["host_memory_bytes"] = cluster.host_memory_bytes;
     if (cluster.gpu_watts > 0) json["gpu_watts"] = cluster.gpu_watts;
     if (cluster.host.bandwidth > 0) json["host"] = link_to_json(cluster.host);
@@ -229,7 +232,10 @@ ClusterSpec cluster_from_json(const Json& json, const std::string& where) {
     cluster.name = reader.text("name");
     cluster.gpu = reader.text_or("gpu", "");
     cluster.memory_bytes = reader.integer("memory_bytes", limits::kMemoryBytes.low, limits::kMemoryBytes.high);
-    cluster.peak_flops = peaks_from_json(reader);
+    if (!reader.has("peak_flops"))
+        problems.add("{}: field 'peak_flops' is missing; give the dense rates, such as {{\"bf16\": 989.4e12}}", where);
+    cluster.peak_flops = rates_from_json(reader, "peak_flops");
+    cluster.measured_products = rates_from_json(reader, "measured_products");
     cluster.memory_bandwidth = reader.real("memory_bandwidth", limits::kBandwidth.low, limits::kBandwidth.high);
     cluster.gpus_per_node = static_cast<int>(reader.integer("gpus_per_node", limits::kGpusPerNode.low, limits::kGpusPerNode.high));
     cluster.nvlink_domain = static_cast<int>(reader.integer("nvlink_domain", limits::kNvlinkDomain.low, limits::kNvlinkDomain.high));
@@ -242,6 +248,7 @@ ClusterSpec cluster_from_json(const Json& json, const std::string& where) {
     cluster.host_memory_bytes = reader.integer_or("host_memory_bytes", 0, limits::kHostMemoryBytes.low, limits::kHostMemoryBytes.high);
     cluster.gpu_watts = reader.real_or("gpu_watts", 0, limits::kWatts.low, limits::kWatts.high);
     cluster.nvls = reader.boolean_or("nvls", false);
+    cluster.direct_links = reader.boolean_or("direct_links", false);
     cluster.compute_capability =
         static_cast<int>(reader.integer("compute_capability", limits::kComputeCapability.low, limits::kComputeCapability.high));
     cluster.sources = sources_from_json(reader);

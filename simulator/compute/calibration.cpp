@@ -219,10 +219,32 @@ Calibration blackwell(const ClusterSpec& cluster) {
 
 }  // namespace
 
+namespace {
+
+/// Fastest products that were measured on H100 (MAMF): short bursts, FLOP/s.
+constexpr double kH100Product = 794e12, kH100Fp8Product = 1403e12, kH100Peak = 989e12, kH100Fp8Peak = 1979e12;
+
+/// Replaces H100's shares of the peak on a GPU whose fastest products are known: a step sustains the share of these that it sustains of
+/// H100's own. Attention follows the 16-bit products.
+void follow_measured_products(Calibration& c, const ClusterSpec& cluster) {
+    const auto share = [&](Precision precision, double product, double peak, double otherwise) {
+        const auto found = cluster.measured_products.find(precision);
+        return found == cluster.measured_products.end() ? otherwise : found->second / cluster.peak(precision) / (product / peak);
+    };
+    const double bf16 = share(Precision::bf16, kH100Product, kH100Peak, 1);
+    c.gemm_efficiency *= bf16;
+    c.attention_forward *= bf16;
+    c.attention_backward *= bf16;
+    c.fp8_gemm_efficiency *= share(Precision::fp8, kH100Fp8Product, kH100Fp8Peak, bf16);  // the 16-bit one where no fp8 one is published
+}
+
+}  // namespace
+
 Calibration default_calibration(const ClusterSpec& cluster) {
     Calibration c = cluster.compute_capability >= architectures::kBlackwell ? blackwell(cluster)
                     : cluster.compute_capability >= architectures::kHopper  ? hopper()
                                                                             : ampere();
+    follow_measured_products(c, cluster);
     // NVIDIA, "Getting Started with CUDA Graphs" (developer.nvidia.com/blog/cuda-graphs, 2019): 3.8 us a kernel that a C++ program on a
     // V100 launches without waiting. mgplan's trainer takes 0.2 us between two ops, measured on a CPU, on no GPU yet.
     c.issue_seconds = 4e-6;

@@ -17,7 +17,10 @@ GroupPath group_path(std::span<const GridAxis> axes, const ClusterSpec& cluster,
     path.ranks_per_domain = std::min(path.ranks_per_domain, path.ranks);
     // Small groups drive fewer channels (calibration.cpp).
     const double members = static_cast<double>(std::max<std::int64_t>(2, path.ranks_per_domain));
-    const double small_group = std::min(1.0, (1 - calibration.small_group_loss / members) / (1 - calibration.small_group_loss / 8));
+    const double links = members - 1, all_links = static_cast<double>(std::max(2, cluster.fast_domain())) - 1;
+    const double small_group = cluster.direct_links
+                                   ? std::min(1.0, links / all_links)
+                                   : std::min(1.0, (1 - calibration.small_group_loss / members) / (1 - calibration.small_group_loss / 8));
     const bool by_nvlink = cluster.nvlink_domain > 1;
     path.inside = by_nvlink ? small_group * cluster.nvlink.bandwidth * calibration.nvlink_efficiency
                             : cluster.pcie.bandwidth * calibration.pcie_efficiency;

@@ -61,8 +61,13 @@ TEST(DispatcherRules, OfKernelsHoldForTheJobsOwnDispatcherToo) {
     work.model.moe->dispatcher = TokenDispatcher::deep_ep;
     EXPECT_EQ(refusal(work, {}), "");
     EXPECT_EQ(refusal(work, {}, {}, Engine::mgplan), "") << "has no kernels of DeepEP";
+    work.cluster = workload_of("llama3-8b", 8, "mi300x").cluster;
+    EXPECT_EQ(refusal(work, {}), "") << "DeepEP has a port for AMD's GPUs";
+    EXPECT_THAT(refusal(work, {}, {.dispatcher = TokenDispatcher::hybrid_ep}), HasSubstr("hybridep is a CUDA program"));
     work.cluster = workload_of("llama3-8b", 8, "gb200-nvl72").cluster;
-    EXPECT_THAT(refusal(work, {}), HasSubstr("dispatcher deepep needs NVLink among 2 to 8 GPUs, and the domain of gb200-nvl72 is 72"));
+    EXPECT_EQ(refusal(work, {}), "") << "the job may have a patched build";
+    EXPECT_THAT(refusal(work, {}, {.dispatcher = TokenDispatcher::deep_ep}),
+                HasSubstr("dispatcher deepep needs NVLink among 2 to 8 GPUs, and the domain of gb200-nvl72 is 72"));
     EXPECT_EQ(refusal(work, {}, {.dispatcher = TokenDispatcher::hybrid_ep}), "") << "the layout's own choice counts";
     work.model.moe->dispatcher = TokenDispatcher::hybrid_ep;
     EXPECT_EQ(refusal(work, {}), "");

@@ -179,6 +179,19 @@ TEST(ClusterParameters, StandAboveTheDefaultsAndEachHasItsField) {
     }
 }
 
+TEST(ClusterParameters, FollowTheFastestProductsThatWereMeasured) {
+    ClusterSpec cluster = load_cluster("dgx-h100");
+    const Calibration known = calibration_of(cluster);
+    cluster.measured_products = {{Precision::bf16, 794e12 / 2}};
+    const Calibration half = calibration_of(cluster);
+    EXPECT_NEAR(half.gemm_efficiency, known.gemm_efficiency / 2, 1e-3);
+    EXPECT_NEAR(half.attention_backward, known.attention_backward / 2, 1e-3);
+    EXPECT_NEAR(half.fp8_gemm_efficiency, known.fp8_gemm_efficiency / 2, 1e-3) << "no fp8 product is known";
+    EXPECT_DOUBLE_EQ(half.memory_efficiency, known.memory_efficiency);
+    cluster.measured_products[Precision::fp8] = 1403e12;
+    EXPECT_NEAR(calibration_of(cluster).fp8_gemm_efficiency, known.fp8_gemm_efficiency, 1e-3);
+}
+
 TEST(ClusterParameters, AreTwiceAsUnsureWhereEfficienciesAreAssumed) {
     ClusterSpec cluster = load_cluster("mi300x");
     const Calibration assumed = calibration_of(cluster), known = calibration_of(load_cluster("dgx-h200"));

@@ -21,6 +21,14 @@ TEST(GroupPath, OfNeighboursStaysInsideTheDomain) {
     EXPECT_DOUBLE_EQ(tp.inside, 100e9);
 }
 
+TEST(GroupPath, UsesTheLinksBetweenItsMembersAlone) {
+    ClusterSpec direct = round_cluster();
+    direct.direct_links = true;
+    EXPECT_DOUBLE_EQ(path({{Axis::tp, 8, 1}}, direct).inside, 100e9);
+    EXPECT_DOUBLE_EQ(path({{Axis::tp, 4, 1}}, direct).inside, 100e9 * 3 / 7);
+    EXPECT_DOUBLE_EQ(path({{Axis::tp, 2, 1}}, direct).inside, 100e9 / 7);
+}
+
 TEST(GroupPath, OfDistantRanksHasOneMemberPerDomain) {
     const GroupPath pp = path({{Axis::pp, 4, 8}});
     EXPECT_EQ(pp.ranks_per_domain, 1);

@@ -69,7 +69,7 @@ TEST(ClusterPresets, AreTheNamedClustersAndThoseThatWereMeasured) {
     EXPECT_TRUE(std::ranges::includes(all, specified));
     EXPECT_THAT(specified,
                 ElementsAre("a100-pcie-80g", "dgx-a100-40g", "dgx-a100-80g", "dgx-b200", "dgx-b300", "dgx-h100", "dgx-h200", "dgx-h800",
-                            "gb200-nvl72", "gb300-nvl72", "hgx-h20", "l40s", "mi250x", "mi300x", "mi325x", "mi355x"));
+                            "gb200-nvl72", "gb300-nvl72", "hgx-h20", "l40s", "mi250x", "mi300x", "mi325x", "mi350x", "mi355x"));
 }
 
 TEST(ClusterPresets, LoadUnderTheirNameAndReadBackIdentically) {
@@ -92,13 +92,27 @@ TEST(ClusterPresets, NameTheSourceOfEveryFigure) {
 }
 
 TEST(ClusterPresets, SayWhoseEfficienciesStandInForThoseNotMeasured) {
-    for (const std::string name : {"mi250x", "mi300x", "mi325x", "mi355x", "l40s", "hgx-h20"})
+    for (const std::string name : {"l40s", "hgx-h20"})
         EXPECT_THAT(load_cluster(name).sources.at("efficiencies"), HasSubstr("not calibrated")) << name;
+    for (const std::string name : {"mi250x", "mi300x", "mi325x", "mi350x", "mi355x"}) {
+        const ClusterSpec amd = load_cluster(name);
+        EXPECT_THAT(amd.sources.at("efficiencies"), HasSubstr("follow measured_products")) << name;
+        EXPECT_GT(amd.sources.at("measured_products").size(), 20U) << name;
+        for (const auto& [precision, rate] : amd.measured_products) EXPECT_LT(rate, 0.8 * amd.peak(precision)) << name;
+    }
     EXPECT_FALSE(load_cluster("dgx-h100").sources.contains("efficiencies"));
     EXPECT_EQ(load_cluster("h20"), load_cluster("hgx-h20"));
     EXPECT_DOUBLE_EQ(load_cluster("mi300x").peak(Precision::bf16), 1307.4e12);
     EXPECT_EQ(load_cluster("mi250x").peak(Precision::fp8), 0.0);
     EXPECT_DOUBLE_EQ(load_cluster("mi355x").nvlink.bandwidth, 7 * 153.6e9 / 2);
+}
+
+TEST(Clusters, RefuseAProductAboveThePeak) {
+    ClusterSpec cluster = load_cluster("mi300x");
+    cluster.measured_products[Precision::bf16] = 2000e12;
+    EXPECT_THROW(validate(cluster, "file"), ConfigError);
+    cluster.measured_products = {{Precision::nvfp4, 1e12}};
+    EXPECT_THROW(validate(cluster, "file"), ConfigError) << "a precision that the GPU lacks";
 }
 
 TEST(ClusterPresets, HoldTheFiguresOfTheDataSheets) {
@@ -153,10 +167,10 @@ TEST(ClusterOverrides, OldNamesOfTwoKeysAreStillRead) {
 
 TEST(ClusterPresets, HaveLessUsableMemoryThanTheNominalCapacity) {
     const std::map<std::string, double> nominal_gb{
-        {"a100-pcie-80g", 85.9}, {"dgx-a100-40g", 42.95}, {"dgx-a100-80g", 85.9}, {"dgx-b200", 192},
-        {"dgx-b300", 288},       {"dgx-h100", 85.9},      {"dgx-h200", 151},      {"dgx-h800", 85.9},
-        {"gb200-nvl72", 200},    {"gb300-nvl72", 300},    {"hgx-h20", 103.1},     {"l40s", 51.5},
-        {"mi250x", 68.72},       {"mi300x", 206.2},       {"mi325x", 274.9},      {"mi355x", 309.3}};
+        {"a100-pcie-80g", 85.9}, {"dgx-a100-40g", 42.95}, {"dgx-a100-80g", 85.9}, {"dgx-b200", 192},    {"dgx-b300", 288},
+        {"dgx-h100", 85.9},      {"dgx-h200", 151},       {"dgx-h800", 85.9},     {"gb200-nvl72", 200}, {"gb300-nvl72", 300},
+        {"hgx-h20", 103.1},      {"l40s", 51.5},          {"mi250x", 68.72},      {"mi300x", 206.2},    {"mi325x", 274.9},
+        {"mi350x", 309.3},       {"mi355x", 309.3}};
     for (const ClusterSpec& cluster : cluster_presets()) {
         if (cluster.calibration) continue;
         const double gb = static_cast<double>(cluster.memory_bytes) / 1e9;
