@@ -19,8 +19,10 @@
 #include "cli/workload_options.hpp"
 #include "formats/megatron/megatron_flags.hpp"
 #include "formats/megatron/megatron_words.hpp"
+#include "formats/recognise/recognise.hpp"
 #include "plan/plan.hpp"
 #include "plan/text/text.hpp"
+#include "plan/text/text_file.hpp"
 #include "planner/constraints.hpp"
 #include "planner/dynamic_context.hpp"
 #include "planner/exact_ranking.hpp"
@@ -307,6 +309,44 @@ void refuse_what_is_open(const Options& options, const formats::FlagAccount& fla
     }
 }
 
+/// Puts a file that was named without an option where it belongs, by its contents; returns what it was read as, for the answer's first
+/// line.
+std::string settle_source(const std::string& path, WorkloadOptions& values) {
+    const std::string text = read_text_file(path, "check");
+    const auto found = formats::recognise(text);
+    const bool is_yaml = path.ends_with(".yaml") || path.ends_with(".yml");
+    if (text.find("\"mgplan_record\"") < 256) {
+        values.trace = path;
+        return "record of mgplan record";
+    }
+    if (is_yaml && found && found->framework == "Megatron-Bridge") {
+        values.bridge_config = path;
+        return "Megatron-Bridge configuration";
+    }
+    values.megatron_args = path;
+    if (!found) return is_yaml ? "YAML of Megatron-LM arguments" : "Megatron-LM command";
+    const std::string job = found->job.empty() ? "" : fmt::format(", {}", found->job);
+    const std::string model = found->model.empty() ? "" : fmt::format(" of {}", found->model);
+    return fmt::format("{} {}{}{}", found->framework, found->form, job, model);
+}
+
+/// One line of shell text that has these words.
+std::string quoted_line(std::span<const std::string> words) {
+    constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./=,:+%@";
+    std::string line;
+    for (const std::string& word : words) {
+        if (!line.empty()) line += ' ';
+        if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) {
+            line += word;
+            continue;
+        }
+        line += '\'';
+        for (const char c : word) line += c == '\'' ? std::string("'\\''") : std::string(1, c);
+        line += '\'';
+    }
+    return line;
+}
+
 std::string report_text(const reports::MegatronCheck& check, Format format, bool gate) {
     switch (format) {
         case Format::json:
@@ -321,8 +361,14 @@ std::string report_text(const reports::MegatronCheck& check, Format format, bool
 
 }  // namespace
 
-int run_check(const std::vector<std::string>& args, Console& console) {
+int run_check(const std::vector<std::string>& args, Console& given_console) {
+    // The words after "--" are a command, as if a file held them.
+    const auto words = std::find(args.begin(), args.end(), "--");
+    Console console = given_console;
+    if (words != args.end()) console.texts["megatron-args"] = {"the command", quoted_line({words + 1, args.end()})};
     Options options(
+        "check FILE --world N [options]\n"
+        "check --world N [options] -- COMMAND\n"
         "check --megatron-args FILE --world N [options]\n"
         "check --trace RECORD [options]\n"
         "check --bridge-config FILE --world N [options]",
@@ -334,6 +380,11 @@ int run_check(const std::vector<std::string>& args, Console& console) {
     std::int64_t top = 3, threads = 0;
     std::optional<std::string> plan_path;
     bool gate = false, list_flags = false;
+    std::vector<std::string> files;
+    options.positional(
+        "FILE", files, 1,
+        "a launch script, a command, YAML of arguments, a record of mgplan record or a configuration of Megatron-Bridge; its "
+        "contents tell which");
     declare_workload_options(options, workload_options, true);
     workload_options.places_documents = true;
     options.group("Other sources");
@@ -349,17 +400,22 @@ int run_check(const std::vector<std::string>& args, Console& console) {
     options.output_file("save-plan", plan_path, "write the command as a plan, for simulate, run and export");
     options.integer("threads", threads, 0, 1024, "threads of the search; 0: all cores");
     options.use_texts(console);
-    if (!options.parse(args, console.out)) return kDone;
+    if (!options.parse({args.begin(), words}, console.out)) return kDone;
     if (list_flags) {
         options.write(console, options.format() == Format::json  ? flag_list_json()
                                : options.format() == Format::csv ? flag_list().to_csv()
                                                                  : flag_list_text());
         return kDone;
     }
+    std::string read_as;
+    if (!files.empty()) {
+        if (is_command(workload_options))
+            throw ConfigError(fmt::format("check: {} and an option both name a command; give one of them", files[0].substr(0, 100)));
+        read_as = settle_source(files[0], workload_options);
+    }
     if (!is_command(workload_options))
         throw ConfigError(
-            "--megatron-args is missing; give the file that holds the Megatron-LM command, or one as --trace or --bridge-config (mgplan "
-            "plan "
+            "--megatron-args is missing; give the file that holds the command (mgplan check train.sh), or its words after -- (mgplan plan "
             "judges a --model)");
 
     std::optional<ResolvedWorkload> found = resolve_or_say(options, workload_options, console, gate);
@@ -387,7 +443,9 @@ int run_check(const std::vector<std::string>& args, Console& console) {
     }
     if (check.asked && !places_documents) hand_over_plan(console, check.workload, check.asked->layout, resolved.batches);
     for (const auto& better : check.better) hand_over_plan(console, check.workload, better.plan.layout, resolved.batches);
-    options.write(console, report_text(check, options.format(), gate));
+    const bool says_source = !read_as.empty() && !gate && options.format() == Format::table;
+    options.write(console,
+                  (says_source ? fmt::format("read as {}: {}\n", read_as, files[0]) : "") + report_text(check, options.format(), gate));
     if (gate) return gate_exit_code(reports::gate_verdict(check));
     if (!check.asked) return kBadInput;
     return reports::fits(check).value_or(true) ? kDone : kNothingFits;  // an unknown fit stops no script

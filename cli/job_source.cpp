@@ -100,7 +100,7 @@ SourcedJob load_job(const Options& options, const WorkloadOptions& values, int c
     if (values.megatron_args) {
         if (const GivenText* given = options.contents("megatron-args")) {
             surroundings.folder = ".";
-            return {formats::read_megatron_text(given->text, given->name, surroundings), std::nullopt, ""};
+            return {formats::read_megatron_arguments_text(given->text, given->name, std::move(surroundings)), std::nullopt, ""};
         }
         return {formats::load_megatron_arguments(*values.megatron_args, std::move(surroundings)), std::nullopt, ""};
     }

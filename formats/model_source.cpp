@@ -207,13 +207,16 @@ std::vector<std::string> preset_names() {
 
 Job load_megatron_arguments(const std::string& path, MegatronSurroundings surroundings) {
     if (surroundings.folder.empty()) surroundings.folder = folder_of(path);
-    const std::string text = read_text_file(path, "argument");
+    return read_megatron_arguments_text(read_text_file(path, "argument"), path, std::move(surroundings));
+}
+
+Job read_megatron_arguments_text(const std::string& text, const std::string& name, MegatronSurroundings surroundings) {
     const std::string named = surroundings.model ? "" : model_of_swift(text);
     if (!named.empty()) {
         surroundings.model = read_hub_name(named).model;
         surroundings.script.model_is_given = true;
     }
-    Job job = read_megatron_text(text, path, surroundings);
+    Job job = read_megatron_text(text, name, surroundings);
     if (!named.empty()) job.assumptions.push_back(fmt::format("the model {}, which the command of ms-swift names", named));
     return job;
 }

@@ -69,6 +69,49 @@ TEST(CheckCommand, NamesTheAllocatorsSettingWhereAFitIsTight) {
     EXPECT_THAT(tight.out, AllOf(HasSubstr("memory: fits: "), HasSubstr("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True")));
 }
 
+TEST(CheckCommand, TakesAFileWithoutAnOption) {
+    const TempFile file("train.sh", "python pretrain_gpt.py " + command("--tensor-model-parallel-size 8"));
+    const Said named = say("check " + file.path() + " --world 16 --top 0"),
+               by_option = say("check --megatron-args " + file.path() + " --world 16 --top 0");
+    EXPECT_EQ(named.code, kDone);
+    EXPECT_EQ(named.out, "read as Megatron-LM command: " + file.path() + "\n" + by_option.out);
+    EXPECT_EQ(say("check " + file.path() + " --world 16 --top 0 --format json").out,
+              say("check --megatron-args " + file.path() + " --world 16 --top 0 --format json").out);
+    expect_refused("check " + file.path() + " --megatron-args " + file.path() + " --world 16", "both name a command");
+    const TempFile swift("sft.sh", "megatron sft --model Qwen/Qwen3-30B-A3B --tensor_model_parallel_size 2 --max_length 4096\n");
+    EXPECT_THAT(say("check " + swift.path() + " --world 16 --top 0").out,
+                StartsWith("read as ms-swift Megatron command, SFT of Qwen/Qwen3-30B-A3B: "));
+    const TempFile overrides(
+        "override.yaml",
+        "model:\n  tensor_model_parallel_size: 2\ntrain:\n  micro_batch_size: 1\n  global_batch_size: 64\n  train_iters: 10\n");
+    EXPECT_THAT(say("check " + overrides.path() + " --model qwen3-30b-a3b --world 16 --top 0").out,
+                StartsWith("read as Megatron-Bridge configuration: "));
+}
+
+TEST(CheckCommand, TakesTheWordsOfACommand) {
+    const std::vector<std::string> words{"check",
+                                         "--world",
+                                         "16",
+                                         "--top",
+                                         "0",
+                                         "--",
+                                         "megatron",
+                                         "sft",
+                                         "--model",
+                                         "Qwen/Qwen3-30B-A3B",
+                                         "--tensor_model_parallel_size",
+                                         "2",
+                                         "--sequence_parallel",
+                                         "true",
+                                         "--max_length",
+                                         "4096"};
+    const Said said = say(words);
+    EXPECT_EQ(said.code, kNothingFits) << said.err;
+    EXPECT_THAT(said.out, HasSubstr("legal:  yes, tp2"));
+    EXPECT_THAT(say(std::vector<std::string>{"check", "--world", "16", "--", "python", "pretrain_gpt.py", "--num-layers", "it's"}).err,
+                HasSubstr("it's"));
+}
+
 TEST(CheckCommand, RoundsTokensAsThePlansDo) {
     bool rounds_up = false;
     for (const char* layout : {"--tensor-model-parallel-size 8 --pipeline-model-parallel-size 2", "--tensor-model-parallel-size 8",
