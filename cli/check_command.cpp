@@ -312,6 +312,11 @@ void refuse_what_is_open(const Options& options, const formats::FlagAccount& fla
 /// Puts a file that was named without an option where it belongs, by its contents; returns what it was read as, for the answer's first
 /// line.
 std::string settle_source(const std::string& path, WorkloadOptions& values) {
+    std::error_code unreadable;
+    if (!std::filesystem::is_regular_file(path, unreadable)) {  // a pipe is read once
+        values.megatron_args = path;
+        return "";
+    }
     const std::string text = read_text_file(path, "check");
     const auto found = formats::recognise(text);
     const bool is_yaml = path.ends_with(".yaml") || path.ends_with(".yml");
@@ -359,6 +364,35 @@ std::string report_text(const reports::MegatronCheck& check, Format format, bool
     return gate ? reports::gate_line(check) : reports::megatron_check_text(check);
 }
 
+/// Options of check that are not of its workload.
+struct CheckOptions {
+    std::int64_t top = 3, threads = 0;
+    std::optional<std::string> plan_path;
+    bool gate = false, list_flags = false;
+    std::vector<std::string> files;  ///< at most one
+};
+
+void declare(Options& options, CheckOptions& values, WorkloadOptions& workload) {
+    options.positional(
+        "FILE", values.files, 1,
+        "a launch script, a command, YAML of arguments, a record of mgplan record or a configuration of Megatron-Bridge; its "
+        "contents tell which");
+    declare_workload_options(options, workload, true);
+    workload.places_documents = true;
+    options.group("Other sources");
+    options.text("trace", workload.trace, "RECORD", "a launch that mgplan record wrote down; its words tell the world, too");
+    options.integer("launch", workload.launch, 1, 4096, "the launch of that record that is judged, where several train");
+    options.text("bridge-config", workload.bridge_config, "FILE",
+                 "the YAML of Megatron-Bridge's ConfigContainer (ConfigContainer.to_yaml, run_config.yaml)");
+    options.group("Answer");
+    options.integer("top", values.top, 0, 100, "better layouts to list; 0 does not look for them");
+    options.flag("gate", values.gate, "one line for scripts and no search; exit code 0 runs, 2 illegal, 3 does not fit, 6 cannot say");
+    options.flag("list-flags", values.list_flags,
+                 "list the flags of Megatron-LM that are known, and what each is to a prediction; judges nothing");
+    options.output_file("save-plan", values.plan_path, "write the command as a plan, for simulate, run and export");
+    options.integer("threads", values.threads, 0, 1024, "threads of the search; 0: all cores");
+}
+
 }  // namespace
 
 int run_check(const std::vector<std::string>& args, Console& given_console) {
@@ -377,48 +411,28 @@ int run_check(const std::vector<std::string>& args, Console& given_console) {
         "faster? Exit code 2 when it is not legal, 3 when it does not fit; where a flag that decides it is not computed, 0, "
         "and 2 with --strict. With --gate the answer is one line, without a search.");
     WorkloadOptions workload_options;
-    std::int64_t top = 3, threads = 0;
-    std::optional<std::string> plan_path;
-    bool gate = false, list_flags = false;
-    std::vector<std::string> files;
-    options.positional(
-        "FILE", files, 1,
-        "a launch script, a command, YAML of arguments, a record of mgplan record or a configuration of Megatron-Bridge; its "
-        "contents tell which");
-    declare_workload_options(options, workload_options, true);
-    workload_options.places_documents = true;
-    options.group("Other sources");
-    options.text("trace", workload_options.trace, "RECORD", "a launch that mgplan record wrote down; its words tell the world, too");
-    options.integer("launch", workload_options.launch, 1, 4096, "the launch of that record that is judged, where several train");
-    options.text("bridge-config", workload_options.bridge_config, "FILE",
-                 "the YAML of Megatron-Bridge's ConfigContainer (ConfigContainer.to_yaml, run_config.yaml)");
-    options.group("Answer");
-    options.integer("top", top, 0, 100, "better layouts to list; 0 does not look for them");
-    options.flag("gate", gate, "one line for scripts and no search; exit code 0 runs, 2 illegal, 3 does not fit, 6 cannot say");
-    options.flag("list-flags", list_flags,
-                 "list the flags of Megatron-LM that are known, and what each is to a prediction; judges nothing");
-    options.output_file("save-plan", plan_path, "write the command as a plan, for simulate, run and export");
-    options.integer("threads", threads, 0, 1024, "threads of the search; 0: all cores");
+    CheckOptions values;
+    declare(options, values, workload_options);
     options.use_texts(console);
     if (!options.parse({args.begin(), words}, console.out)) return kDone;
-    if (list_flags) {
+    if (values.list_flags) {
         options.write(console, options.format() == Format::json  ? flag_list_json()
                                : options.format() == Format::csv ? flag_list().to_csv()
                                                                  : flag_list_text());
         return kDone;
     }
     std::string read_as;
-    if (!files.empty()) {
+    if (!values.files.empty()) {
         if (is_command(workload_options))
-            throw ConfigError(fmt::format("check: {} and an option both name a command; give one of them", files[0].substr(0, 100)));
-        read_as = settle_source(files[0], workload_options);
+            throw ConfigError(fmt::format("check: {} and an option both name a command; give one of them", values.files[0].substr(0, 100)));
+        read_as = settle_source(values.files[0], workload_options);
     }
     if (!is_command(workload_options))
         throw ConfigError(
             "--megatron-args is missing; give the file that holds the command (mgplan check train.sh), or its words after -- (mgplan plan "
             "judges a --model)");
 
-    std::optional<ResolvedWorkload> found = resolve_or_say(options, workload_options, console, gate);
+    std::optional<ResolvedWorkload> found = resolve_or_say(options, workload_options, console, values.gate);
     if (!found) return kCannotSay;
     ResolvedWorkload& resolved = *found;
     for (const auto& warning : resolved.warnings) console.err << "mgplan: " << warning << "\n";
@@ -426,27 +440,27 @@ int run_check(const std::vector<std::string>& args, Console& given_console) {
     reports::MegatronCheck check = unjudged(resolved);
     simulator::CostModel model(check.workload);
     judge(check, resolved, workload_options, model);
-    if (workload_options.strict) refuse_what_is_open(options, check.flags, console, gate);
+    if (workload_options.strict) refuse_what_is_open(options, check.flags, console, values.gate);
     const bool places_documents = resolved.job.most_of_a_document.has_value();
     if (places_documents) check.why_not_searched = "each document over the ranks that it needs";
-    if (top > 0 && !gate && !places_documents)
-        look_for_better(check, resolved, model, static_cast<std::size_t>(top), static_cast<int>(threads), console);
+    if (values.top > 0 && !values.gate && !places_documents)
+        look_for_better(check, resolved, model, static_cast<std::size_t>(values.top), static_cast<int>(values.threads), console);
     say_kept_shards(check, resolved, console);
-    if (plan_path) {
+    if (values.plan_path) {
         if (places_documents)
             console.err << fmt::format(
-                "mgplan: no plan holds documents over as many ranks as each needs, so --save-plan {} is not written\n", *plan_path);
+                "mgplan: no plan holds documents over as many ranks as each needs, so --save-plan {} is not written\n", *values.plan_path);
         else if (check.asked)
-            save_plan(*plan_path, plan_of(check.workload, check.asked->layout, resolved.batches));
+            save_plan(*values.plan_path, plan_of(check.workload, check.asked->layout, resolved.batches));
         else
-            console.err << fmt::format("mgplan: the command is not legal, so --save-plan {} is not written\n", *plan_path);
+            console.err << fmt::format("mgplan: the command is not legal, so --save-plan {} is not written\n", *values.plan_path);
     }
     if (check.asked && !places_documents) hand_over_plan(console, check.workload, check.asked->layout, resolved.batches);
     for (const auto& better : check.better) hand_over_plan(console, check.workload, better.plan.layout, resolved.batches);
-    const bool says_source = !read_as.empty() && !gate && options.format() == Format::table;
-    options.write(console,
-                  (says_source ? fmt::format("read as {}: {}\n", read_as, files[0]) : "") + report_text(check, options.format(), gate));
-    if (gate) return gate_exit_code(reports::gate_verdict(check));
+    const bool says_source = !read_as.empty() && !values.gate && options.format() == Format::table;
+    options.write(console, (says_source ? fmt::format("read as {}: {}\n", read_as, values.files[0]) : "") +
+                               report_text(check, options.format(), values.gate));
+    if (values.gate) return gate_exit_code(reports::gate_verdict(check));
     if (!check.asked) return kBadInput;
     return reports::fits(check).value_or(true) ? kDone : kNothingFits;  // an unknown fit stops no script
 }

@@ -127,7 +127,7 @@ std::optional<Variables::Reference> Variables::argument_at(std::string_view text
 std::optional<Variables::Reference> Variables::reference_at(std::string_view text, std::size_t dollar) {
     std::size_t at = dollar + 1;
     if (text.substr(at).starts_with("((")) return arithmetic_at(text, dollar);
-    if (const auto argument = argument_at(text, dollar)) return argument;
+    if (auto argument = argument_at(text, dollar)) return argument;
     const bool braces = at < text.size() && text[at] == '{';
     if (braces) ++at;
     const std::size_t start = at;
