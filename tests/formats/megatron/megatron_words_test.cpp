@@ -24,8 +24,11 @@ TEST(MegatronWords, ReplaceOptionsThatAreWholeWords) {
 }
 
 TEST(MegatronWords, NameTheFlagsOfUnevenStages) {
+    StageSplitRequest request;
+    request.layers = 46;
+    request.pp = 4;
     try {
-        (void)make_stage_split({.layers = 46, .pp = 4});
+        (void)make_stage_split(request);
         FAIL() << "46 layers over 4 stages";
     } catch (const ConfigError& error) {
         EXPECT_THAT(in_megatron_words(error.problems().front()),
