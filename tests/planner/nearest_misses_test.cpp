@@ -97,7 +97,7 @@ TEST(NearestMisses, AreOneOfEachFamilyInWhateverOrderTheyCome) {
         for (std::int64_t vpp = 1; vpp <= 4; ++vpp) {
             RankedLayout& miss = misses.emplace_back();
             miss.layout.sizes.tp = tp;
-            miss.layout.vpp = vpp;
+            miss.layout.vpp = static_cast<int>(vpp);
             miss.peak_bytes = 1000 * tp + (vpp == 3 ? 0 : 10 * vpp);
         }
     }
