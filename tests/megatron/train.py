@@ -9,6 +9,7 @@ Losses and gradient norms agree within 1e-5 of their size.
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -31,33 +32,42 @@ MODELS = {
     "dense": TINY | {"model_type": "llama"},
     "grouped queries": GROUPED | {"model_type": "llama"},
     "norms of queries and keys": NORMED,
+    # Layer norms, biases, learned positions, tied embeddings.
+    "GPT-2": {"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 4, "n_positions": 128, "vocab_size": 256, "activation_function": "gelu_new",
+              "layer_norm_epsilon": 1e-05, "attn_pdrop": 0.0, "resid_pdrop": 0.0, "embd_pdrop": 0.0},
+    # Stretched positions (Megatron-LM takes 8,192 as their original number), tied embeddings.
+    "Llama 3.2": GROUPED | {"model_type": "llama", "tie_word_embeddings": True, "rope_scaling": {
+        "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}},
     "experts": GROUPED | {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2, "intermediate_size": 96, "router_aux_loss_coef": 0.01,
                           "output_router_logits": True},
+    # A shared expert with a gate, probabilities that do not add up to 1, biases of queries, keys and values.
+    "Qwen2-MoE": GROUPED | {"model_type": "qwen2_moe", "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 48, "norm_topk_prob": False,
+                            "shared_expert_intermediate_size": 96, "router_aux_loss_coef": 0.01, "decoder_sparse_step": 1, "output_router_logits": True},
+    # Attention sinks, sliding windows, YaRN, biases of experts, clamped activations.
+    "gpt-oss": GROUPED | {"model_type": "gpt_oss", "num_local_experts": 4, "num_experts_per_tok": 2, "intermediate_size": 48, "sliding_window": 16,
+                          "layer_types": ["sliding_attention", "full_attention"], "router_aux_loss_coef": 0.01, "swiglu_limit": 7.0, "attention_bias": True,
+                          "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
+                                           "original_max_position_embeddings": 32}},
     "latent attention": LATENT | {"model_type": "youtu"},
-    # Latent attention, then groups of sigmoid-routed experts with a bias each and a shared one, then multi-token prediction.
-    "DeepSeek-V3": LATENT | {"model_type": "deepseek_v3", "first_k_dense_replace": 1, "moe_intermediate_size": 48, "n_routed_experts": 8, "n_group": 2,
-                             "topk_group": 1, "num_experts_per_tok": 2, "n_shared_experts": 1, "norm_topk_prob": True, "routed_scaling_factor": 2.5,
-                             "scoring_func": "sigmoid", "topk_method": "noaux_tc", "aux_loss_alpha": 0.0, "seq_aux": False, "num_nextn_predict_layers": 1},
+    # Latent attention, groups of sigmoid-routed experts with a bias each, a shared expert, multi-token prediction.
+    "DeepSeek-V3": LATENT | {"model_type": "deepseek_v3", "first_k_dense_replace": 1, "moe_intermediate_size": 48,
+                             "n_routed_experts": 8, "n_group": 2, "topk_group": 1, "num_experts_per_tok": 2, "n_shared_experts": 1, "norm_topk_prob": True,
+                             "routed_scaling_factor": 2.5, "scoring_func": "sigmoid", "topk_method": "noaux_tc", "aux_loss_alpha": 0.0, "seq_aux": False,
+                             "num_nextn_predict_layers": 1},
     "multi-token prediction": NORMED | {"num_nextn_predict_layers": 2},
-    # A norm of small outputs would enlarge rounding.
-    "gated delta nets": NORMED | {"model_type": "qwen3_5_text", "rms_norm_eps": 0.01, "num_hidden_layers": 3, "linear_conv_kernel_dim": 4, "linear_key_head_dim": 16,
-                                  "linear_num_key_heads": 2, "linear_value_head_dim": 16, "linear_num_value_heads": 4,
+    # The norm of small outputs would enlarge rounding, but for its epsilon.
+    "gated delta nets": NORMED | {"model_type": "qwen3_5_text", "rms_norm_eps": 0.01, "num_hidden_layers": 3, "linear_conv_kernel_dim": 4,
+                                  "linear_key_head_dim": 16, "linear_num_key_heads": 2, "linear_value_head_dim": 16, "linear_num_value_heads": 4,
                                   "layer_types": ["linear_attention", "full_attention", "linear_attention"],
                                   "rope_parameters": {"partial_rotary_factor": 0.25, "rope_theta": 10000.0, "rope_type": "default"}},
 }
 LAYOUTS = {"1 rank": ["--world", "1"], "tp 2": ["--world", "2", "--tp", "2"], "tp 2, sp": ["--world", "2", "--tp", "2", "--sequence-parallel", "on"],
            "dp 2": ["--world", "2", "--tp", "1", "--pp", "1"], "pp 2": ["--world", "2", "--pp", "2", "--vpp", "1"],
-           "ep 2": ["--world", "2", "--tp", "1", "--pp", "1", "--ep", "2"]}
-CASES = [(model, layout) for model, layouts in {
-    "dense": ["1 rank", "tp 2", "pp 2"],
-    "grouped queries": ["1 rank", "dp 2"],
-    "norms of queries and keys": ["1 rank", "tp 2"],
-    "experts": ["1 rank", "ep 2", "tp 2, sp"],
-    "latent attention": ["1 rank", "tp 2, sp"],
-    "DeepSeek-V3": ["1 rank", "ep 2", "tp 2, sp"],
-    "multi-token prediction": ["1 rank", "tp 2", "pp 2"],
-    "gated delta nets": ["1 rank", "tp 2, sp"],
-}.items() for layout in layouts]
+           "pp 2, vpp 2": ["--world", "2", "--pp", "2", "--vpp", "2"], "ep 2": ["--world", "2", "--tp", "1", "--pp", "1", "--ep", "2"]}
+CASES = {"dense": ["1 rank", "tp 2", "pp 2"], "grouped queries": ["1 rank", "dp 2"], "norms of queries and keys": ["1 rank", "tp 2"],
+         "GPT-2": ["1 rank", "tp 2, sp"], "Llama 3.2": ["1 rank", "pp 2"], "experts": ["1 rank", "ep 2", "tp 2, sp"], "Qwen2-MoE": ["1 rank", "ep 2"],
+         "gpt-oss": ["1 rank", "ep 2"], "latent attention": ["1 rank", "tp 2, sp"], "DeepSeek-V3": ["1 rank", "ep 2", "tp 2, sp"],
+         "multi-token prediction": ["1 rank", "tp 2", "pp 2"], "gated delta nets": ["1 rank", "tp 2, sp"]}
 # Flags of an export that need a GPU or Transformer Engine; with the number of values behind them.
 DROPPED = {"--use-distributed-optimizer": 0, "--overlap-grad-reduce": 0, "--overlap-param-gather": 0, "--attention-backend": 1,
            "--moe-grouped-gemm": 0, "--moe-permute-fusion": 0}
@@ -70,24 +80,22 @@ def mgplan(program, *words):
     return done.stdout
 
 
-class Case:
-    """One model in one layout; its files are in `folder`."""
+class Model:
+    """A tiny model with its weights, in files of `folder`."""
 
-    def __init__(self, program, folder, model, layout, precision="fp32"):
+    def __init__(self, program, folder, config, precision):
         self.program, self.folder, self.precision = program, Path(folder), precision
-        self.options = LAYOUTS[layout]
+        self.folder.mkdir()
         self.data = self.folder / "data.txt"
         self.data.write_text(TEXT)
         self.config = self.folder / "config.json"
-        self.config.write_text(json.dumps(MODELS[model]))
+        self.config.write_text(json.dumps(config))
         self.checkpoint = self.folder / "checkpoint"
-        alone = self.plan_of(LAYOUTS["1 rank"])
-        self.run(alone, "--steps", 1, "--checkpoint", self.checkpoint)
+        self.run(self.plan(LAYOUTS["1 rank"]), "--steps", 1, "--checkpoint", self.checkpoint)
         self.weights = seeded_weights.fill(self.checkpoint)
-        self.plan = self.plan_of(self.options)
 
-    def plan_of(self, options):
-        plan = self.folder / "plan.json"
+    def plan(self, options):
+        plan = self.folder / f"{'-'.join(options)}.json"
         mgplan(self.program, "plan", "--model", self.config, *options, "--precision", self.precision, "--seq", SEQUENCE, "--global-batch", BATCH,
                "--micro-batch", 1, "--save-plan", plan, "--format", "json")
         return plan
@@ -95,13 +103,18 @@ class Case:
     def run(self, plan, *words):
         return json.loads(mgplan(self.program, "run", plan, "--data", self.data, "--format", "json", *RATE, *words))["steps"]
 
-    def of_mgplan(self):
-        """The first step was the one that wrote the checkpoint."""
-        steps = self.run(self.plan, "--steps", 1 + STEPS, "--checkpoint", self.checkpoint, "--resume")
+    def trained(self, layout):
+        """Returns losses and gradient norms of mgplan's steps. They follow the step that wrote the checkpoint."""
+        copy = self.folder / "copy"
+        shutil.copytree(self.checkpoint, copy)
+        steps = self.run(self.plan(LAYOUTS[layout]), "--steps", 1 + STEPS, "--checkpoint", copy, "--resume")
+        shutil.rmtree(copy)
         return [{"loss": step["loss"], "mtp_losses": step.get("mtp_losses", []), "grad_norm": step["grad_norm"]} for step in steps]
 
-    def words(self):
-        words = json.loads(mgplan(self.program, "export", self.plan, "--to", "megatron-args", "--format", "json"))["arguments"]
+    def job(self, layout):
+        """Returns the job for training.py: the exported command without flags for a GPU, and the files."""
+        options = LAYOUTS[layout]
+        words = json.loads(mgplan(self.program, "export", self.plan(options), "--to", "megatron-args", "--format", "json"))["arguments"]
         kept = []
         while words:
             word = words.pop(0)
@@ -109,16 +122,13 @@ class Case:
                 del words[:DROPPED[word]]
             else:
                 kept.append(word)
-        return kept
-
-    def job(self):
-        return {"words": self.words(), "weights": str(self.weights), "data": str(self.data), "world": int(self.options[1]), "steps": STEPS}
+        return {"words": kept, "weights": str(self.weights), "data": str(self.data), "world": int(options[1]), "steps": STEPS}
 
 
-def of_megatron(cases, folder):
-    """Results of Megatron-LM for each case."""
+def of_megatron(jobs_to_do, folder):
+    """Returns Megatron-LM's results of each job."""
     jobs = Path(folder) / "jobs.json"
-    jobs.write_text(json.dumps([case.job() for case in cases]))
+    jobs.write_text(json.dumps(jobs_to_do))
     done = subprocess.run([sys.executable, HERE / "training.py", jobs], env=os.environ | {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}, capture_output=True, text=True,
                           check=False)
     results = [json.loads(line) for line in done.stdout.splitlines()]
@@ -128,27 +138,25 @@ def of_megatron(cases, folder):
 
 
 def apart(ours, real):
-    """Largest difference of losses and of gradient norms, relative."""
+    """Returns the largest relative differences of losses and of gradient norms."""
     pairs = {"loss": [pair for a, b in zip(ours, real) for pair in zip([a["loss"], *a["mtp_losses"]], [b["loss"], *b["mtp_losses"]], strict=True)],
              "grad_norm": [(a["grad_norm"], b["grad_norm"]) for a, b in zip(ours, real, strict=True)]}
     return {what: max(abs(a - b) / abs(b) for a, b in some) for what, some in pairs.items()}
 
 
-def compare(program, live, chosen=CASES):
+def compare(program, live, cases=None):
     """Yields (name, results of Megatron-LM, the differences of mgplan's)."""
+    pairs = [(model, layout) for model, layouts in (cases or CASES).items() for layout in layouts]
+    names = [f"{model}, {layout}" for model, layout in pairs]
     with tempfile.TemporaryDirectory() as folder:
-        cases = []
-        for number, (model, layout) in enumerate(chosen):
-            (Path(folder) / str(number)).mkdir()
-            cases.append(Case(program, Path(folder) / str(number), model, layout, "fp32" if live else "fp64"))
-        names = [", ".join(pair) for pair in chosen]
+        models = {name: Model(program, Path(folder) / name.replace(" ", "_"), MODELS[name], "fp32" if live else "fp64") for name in dict(pairs)}
         if live:
-            results = of_megatron(cases, folder)
+            results = of_megatron([models[model].job(layout) for model, layout in pairs], folder)
         else:
             kept = json.loads(KEPT.read_text())["cases"]
             results = [kept[name] for name in names]
-        for name, case, real in zip(names, cases, results, strict=True):
-            yield name, real, apart(case.of_mgplan(), real)
+        for name, (model, layout), real in zip(names, pairs, results, strict=True):
+            yield name, real, apart(models[model].trained(layout), real)
 
 
 def main():
@@ -160,8 +168,9 @@ def main():
         results[name] = real
         print(f"{name}: losses within {differences['loss']:.1e}, gradient norms within {differences['grad_norm']:.1e}{' FAILED' if wrong else ''}", flush=True)
     if write:
-        KEPT.write_text(json.dumps({"source": "tests/megatron/train.py --live --write: megatron-core 0.19.2, torch 2.9.1, gloo on CPU ranks", "cases": results},
-                                   indent=1) + "\n")
+        source = "tests/megatron/train.py --live --write: megatron-core 0.19.2, torch 2.9.1, gloo on CPU ranks"
+        cases = ",\n".join(f"  {json.dumps(name)}: [\n   " + ",\n   ".join(map(json.dumps, steps)) + "\n  ]" for name, steps in results.items())
+        KEPT.write_text(f'{{\n "source": {json.dumps(source)},\n "cases": {{\n{cases}\n }}\n}}\n')
     return 1 if failed else 0
 
 

@@ -95,7 +95,7 @@ def local_name(name, layers):
         name = f"mtp.layers.{int(number[1]) - layers}.transformer_layer" + name[number.end():]
     for fused, apart in NORMS.items():
         name = name.replace(fused, apart)
-    return re.sub(r"experts\.(linear_fc.)\.weight(\d+)", r"experts.local_experts.\2.\1.weight", name).replace(".transformer_layer.", ".mtp_model_layer.")
+    return re.sub(r"experts\.(linear_fc.)\.(weight|bias)(\d+)", r"experts.local_experts.\3.\1.\2", name).replace(".transformer_layer.", ".mtp_model_layer.")
 
 
 def with_neighbours(name, tensor, config):
@@ -120,6 +120,7 @@ class Weights:
             if config.multi_latent_attention:
                 tensor = with_neighbours(name, tensor, config)
             self.tensors[local_name(name, config.num_layers)] = tensor, place
+        self.tensors.setdefault("output_layer.weight", self.tensors["embedding.word_embeddings.weight"])  # a copy on the last of several stages
 
     def part(self, name, shape):
         """Returns this rank's part of a tensor. Each block of rows (q, k and v; gate and up) is divided by itself."""
@@ -163,11 +164,12 @@ class Attention(DotProductAttention):
 
 
 class Norm:
-    """RMSNorm like WrappedTorchNorm's, which refuses sequence parallelism. Megatron-LM sums gradients of marked weights over tp."""
+    """A norm like WrappedTorchNorm's, which refuses sequence parallelism. Megatron-LM sums gradients of marked parameters over tp."""
 
     def __new__(cls, config, hidden_size, eps=1e-5, **_):
-        norm = torch.nn.RMSNorm(hidden_size, eps=eps)
-        norm.weight.sequence_parallel = config.sequence_parallel
+        norm = (torch.nn.RMSNorm if config.normalization == "RMSNorm" else torch.nn.LayerNorm)(hidden_size, eps=eps)
+        for parameter in norm.parameters():
+            parameter.sequence_parallel = config.sequence_parallel
         return norm
 
 
@@ -209,6 +211,9 @@ def all_to_all_with_lists(output, tensor, output_split_sizes=None, input_split_s
 
 
 torch.distributed.all_to_all_single = all_to_all_with_lists
+reduce = tensor_parallel.mappings._reduce
+# A group of one rank returns its input, which torch does not let the MLP change in place (core/transformer/mlp.py:354).
+tensor_parallel.mappings._reduce = lambda tensor, group: reduce(tensor, group).clone()
 
 
 def with_delta_nets(model, vp_stage=None):
@@ -280,7 +285,7 @@ def train(job):
     tokens = torch.tensor(list(Path(job["data"]).read_bytes()), dtype=torch.int64)
     config = model_config.transformer
     collection = ProcessGroupCollection.use_mpu_process_groups()
-    chunks = build_virtual_pipeline_stages(model_config.get_builder_cls()(model_config).build_model, collection, None)
+    chunks = build_virtual_pipeline_stages(model_config.get_builder_cls()(model_config).build_model, collection, config.virtual_pipeline_model_parallel_size)
     first_expert = mpu.get_expert_model_parallel_rank() * (config.num_moe_experts or 0) // mpu.get_expert_model_parallel_world_size()
     for chunk in chunks:
         Weights(job["weights"], config).fill(chunk, first_expert)
