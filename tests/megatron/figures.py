@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import exports
+import forks
 import mgplan
 import oracle
 import server
@@ -125,7 +126,7 @@ def schedules(program, count, seed, workers):
     with ThreadPoolExecutor(workers) as pool:
         ours = list(pool.map(predicted, cases))
     differences = []
-    for index, orders in server.map_forked(real, cases, workers, 120, lambda text: text):
+    for index, orders in forks.map_forked(real, cases, workers, 120, lambda text: text):
         if orders != ours[index]:
             pp, chunks, microbatches, group = cases[index]
             ranks = orders if isinstance(orders, str) else f"ranks {[rank for rank in range(pp) if orders[rank] != ours[index][rank]]}"

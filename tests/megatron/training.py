@@ -1,18 +1,25 @@
 """A few training steps by Megatron-LM's core on CPU ranks, from the weights and on the data that `mgplan run` starts with.
 
-    training.py MEGATRON_WORDS.json WEIGHTS.safetensors TOKENS STEPS    (RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as torchrun sets them)
+    training.py JOBS.json    [{"words": options of Megatron-LM, "weights": mgplan's checkpoint file, "data": file, "world": ranks, "steps": number}, …]
 
-Rank 0 prints JSON: the loss (mean over the tokens of the batch) and the gradient norm of each step. Layers are Megatron-LM's local ones,
-gloo carries the data. TOKENS is a file whose bytes are ids; it holds the samples of one step, which every step trains on.
+Prints a line of JSON for each job: the losses (mean over the tokens of the batch) and the gradient norm of each step. Layers are Megatron-LM's local
+ones, gloo carries the data, each rank is a process. The bytes of `data` are ids; it holds the samples of one step, which every step trains on.
 """
 
 import contextlib
+import copy
 import io
 import json
 import os
+import pickle
+import re
+import socket
 import sys
+import traceback
 from pathlib import Path
 
+import forks
+import seeded_weights
 import stand_ins
 
 os.environ["NO_VCS_VERSION"] = "1"
@@ -25,9 +32,19 @@ import torch.nn.functional as functional  # noqa: E402
 with contextlib.redirect_stdout(io.StringIO()):
     from megatron.core import mpu, num_microbatches_calculator, tensor_parallel
     from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig, finalize_model_grads
+    from megatron.core.models.backends import LocalSpecProvider
+    from megatron.core.models.gpt import experimental_attention_variant_module_specs as variants
+    from megatron.core.models.gpt import gpt_layer_specs
     from megatron.core.optimizer import OptimizerConfig, clip_grads, get_megatron_optimizer, optimizer
     from megatron.core.pipeline_parallel import schedules
     from megatron.core.process_groups_config import ProcessGroupCollection
+    from megatron.core.ssm import gated_delta_net
+    from megatron.core.transformer import multi_latent_attention, transformer_block
+    from megatron.core.transformer.dot_product_attention import DotProductAttention
+    from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper
+    from megatron.core.transformer.spec_utils import ModuleSpec
+    from megatron.core.transformer.transformer_block import TransformerBlockSubmodules, get_num_layers_to_build
+    from megatron.core.transformer.transformer_layer import get_transformer_layer_offset
     from megatron.training import argument_utils, arguments, global_vars, initialize
     from megatron.training.models.dist_utils import build_virtual_pipeline_stages
 from stand_ins import gpu  # noqa: E402
@@ -65,70 +82,158 @@ optimizer.get_grad_norm_fp32 = clip_grads.get_grad_norm_fp32 = norm_of
 
 # --- Weights --------------------------------------------------------------------------------------------------------
 
-
-def read_safetensors(path):
-    data = Path(path).read_bytes()
-    size = int.from_bytes(data[:8], "little")
-    header = json.loads(data[8:8 + size])
-    header.pop("__metadata__", None)
-    body = bytearray(data[8 + size:])
-    return {name: torch.frombuffer(body, dtype=torch.float32, count=(entry["data_offsets"][1] - entry["data_offsets"][0]) // 4,
-                                   offset=entry["data_offsets"][0]).reshape(entry["shape"]) for name, entry in header.items()}
+# mgplan names a norm like Transformer Engine, as part of the linear layer that follows; local layers have a module for it.
+NORMS = {"self_attention.linear_qkv.layer_norm_": "input_layernorm.", "self_attention.in_proj.layer_norm_": "input_layernorm.",
+         "mlp.linear_fc1.layer_norm_": "pre_mlp_layernorm.", "self_attention.linear_q_up_proj.layer_norm_": "self_attention.q_layernorm.",
+         "self_attention.linear_kv_up_proj.layer_norm_": "self_attention.kv_layernorm."}
 
 
-def part(tensor, axis, ranks, rank):
-    return tensor.chunk(ranks, axis)[rank]
+def local_name(name, layers):
+    """Returns Megatron-LM's name of a parameter of mgplan, with local layers. Expert biases of multi-token prediction carry numbers of further decoder layers."""
+    number = re.match(r"decoder\.layers\.(\d+)", name)
+    if number and int(number[1]) >= layers:
+        name = f"mtp.layers.{int(number[1]) - layers}.transformer_layer" + name[number.end():]
+    for fused, apart in NORMS.items():
+        name = name.replace(fused, apart)
+    return re.sub(r"experts\.(linear_fc.)\.(weight|bias)(\d+)", r"experts.local_experts.\3.\1.\2", name).replace(".transformer_layer.", ".mtp_model_layer.")
+
+
+def with_neighbours(name, tensor, config):
+    """mgplan rotates a head's halves, Megatron-LM's latent attention its neighbouring values: the same rows in another order (docs/layers.md)."""
+    part = config.qk_pos_emb_head_dim
+    heads = {"linear_q_up_proj.weight": config.num_attention_heads, "linear_q_proj.weight": config.num_attention_heads, "linear_kv_down_proj.weight": 1}
+    for ending, number in heads.items():
+        if name.endswith(ending):
+            unrotated, rotated = tensor.view(number, -1, tensor.shape[1]).split([tensor.shape[0] // number - part, part], dim=1)
+            rotated = torch.stack(rotated.chunk(2, dim=1), dim=2).flatten(1, 2)
+            return torch.cat([unrotated, rotated], dim=1).reshape(tensor.shape)
+    return tensor
 
 
 class Weights:
-    """Published names to the tensors of one rank of Megatron-LM."""
+    """Tensors of mgplan's checkpoint for one rank of Megatron-LM."""
 
-    def __init__(self, tensors, config):
-        self.tensors, self.config = tensors, config
-        self.ranks, self.rank = mpu.get_tensor_model_parallel_world_size(), mpu.get_tensor_model_parallel_rank()
+    def __init__(self, path, config):
+        self.tensors = {}
+        for name, data, place in seeded_weights.read(path):
+            tensor = torch.frombuffer(bytearray(data), dtype=torch.float32).reshape(int(place["rows"]), int(place["columns"]))
+            if config.multi_latent_attention:
+                tensor = with_neighbours(name, tensor, config)
+            self.tensors[local_name(name, config.num_layers)] = tensor, place
+        self.tensors.setdefault("output_layer.weight", self.tensors["embedding.word_embeddings.weight"])  # a copy on the last of several stages
 
-    def queries_keys_values(self, layer):
-        """Megatron-LM keeps the queries of a group in front of its key and value."""
-        groups, width = self.config.num_query_groups, self.config.kv_channels
-        parts = [self.tensors[f"{layer}.self_attn.{name}_proj.weight"].reshape(groups, -1, self.config.hidden_size) for name in "qkv"]
-        assert parts[1].shape[1] == width
-        return torch.cat(parts, dim=1).reshape(-1, self.config.hidden_size)
+    def part(self, name, shape):
+        """Returns this rank's part of a tensor. Each block of rows (q, k and v; gate and up) is divided by itself."""
+        whole, place = self.tensors[name]
+        ranks, rank = mpu.get_tensor_model_parallel_world_size(), mpu.get_tensor_model_parallel_rank()
+        if ".local_experts." in name:
+            ranks, rank = mpu.get_expert_tensor_parallel_world_size(), mpu.get_expert_tensor_parallel_rank()
+        axis = int(place["axis"])
+        if axis < 0:
+            return whole.reshape(shape)
+        stride = int(place["stride"])
+        blocks = [int(rows) for rows in place["blocks"].split(",")] if "blocks" in place else [whole.shape[0] // stride] * stride
+        blocks = whole.split(blocks) if axis == 0 else [whole]
+        return torch.cat([block.chunk(ranks, axis)[rank] for block in blocks]).reshape(shape)
 
-    def gated(self, gate, up):
-        return torch.cat([part(self.tensors[gate], 0, self.ranks, self.rank), part(self.tensors[up], 0, self.ranks, self.rank)])
+    def fill(self, model, first_expert):
+        """Fills the chunk `model`. Its names number layers and experts from the first of this rank on."""
+        first_layer = model.decoder.layers[0].layer_number - 1 if len(model.decoder.layers) else 0
+        numbers = {r"^decoder\.layers\.(\d+)": first_layer, r"local_experts\.(\d+)": first_expert}
 
-    def of(self, name):
-        """The part of the parameter `name` that this rank holds."""
-        whole = {"embedding.word_embeddings.weight": ("model.embed_tokens.weight", 0), "output_layer.weight": ("lm_head.weight", 0),
-                 "decoder.final_layernorm.weight": ("model.norm.weight", None)}.get(name)
-        if whole is None:
-            _, _, number, rest = name.split(".", 3)
-            layer = f"model.layers.{number}"
-            if rest == "self_attention.linear_qkv.weight":
-                return part(self.queries_keys_values(layer), 0, self.ranks, self.rank)
-            if rest == "mlp.linear_fc1.weight":
-                return self.gated(f"{layer}.mlp.gate_proj.weight", f"{layer}.mlp.up_proj.weight")
-            if rest.startswith("mlp.experts.local_experts."):
-                expert = int(rest.split(".")[3]) + mpu.get_expert_model_parallel_rank() * self.config.num_moe_experts // mpu.get_expert_model_parallel_world_size()
-                expert = f"{layer}.block_sparse_moe.experts.{expert}"
-                return torch.cat([self.tensors[f"{expert}.w1.weight"], self.tensors[f"{expert}.w3.weight"]]) if "fc1" in rest else self.tensors[f"{expert}.w2.weight"]
-            whole = {"input_layernorm.weight": (f"{layer}.input_layernorm.weight", None), "pre_mlp_layernorm.weight": (f"{layer}.post_attention_layernorm.weight", None),
-                     "self_attention.linear_proj.weight": (f"{layer}.self_attn.o_proj.weight", 1), "mlp.linear_fc2.weight": (f"{layer}.mlp.down_proj.weight", 1),
-                     "self_attention.q_layernorm.weight": (f"{layer}.self_attn.q_norm.weight", None), "self_attention.k_layernorm.weight": (f"{layer}.self_attn.k_norm.weight", None),
-                     "mlp.router.weight": (f"{layer}.block_sparse_moe.gate.weight", None)}[rest]
-        published, axis = whole
-        tensor = self.tensors[published]
-        return tensor if axis is None else part(tensor, axis, self.ranks, self.rank)
+        def shifted(found, by):
+            return found[0][:found.start(1) - found.start()] + str(int(found[1]) + by)
 
-    def fill(self, model):
         with torch.no_grad():
-            for name, parameter in model.named_parameters():
-                tensor = self.of(name)
-                assert parameter.shape == tensor.shape, (name, parameter.shape, tensor.shape)
-                parameter.copy_(tensor)
+            for name, tensor in [*model.named_parameters(), *((name, buffer) for name, buffer in model.named_buffers() if name.endswith("expert_bias"))]:
+                for pattern, first in numbers.items():
+                    name = re.sub(pattern, lambda found, by=first: shifted(found, by), name)
+                tensor.copy_(self.part(name, tensor.shape))
+
+
+# --- Layers ---------------------------------------------------------------------------------------------------------
+
+
+class Attention(DotProductAttention):
+    """Megatron-LM's local attention. Its constructor lacks the widths of keys and values that latent attention passes; its forward takes any."""
+
+    def __init__(self, *arguments, k_channels=None, v_channels=None, **settings):
+        super().__init__(*arguments, **settings)
+        if v_channels:
+            self.hidden_size_per_partition = self.num_attention_heads_per_partition * v_channels
+
+
+class Norm:
+    """A norm like WrappedTorchNorm's, which refuses sequence parallelism. Megatron-LM sums gradients of marked parameters over tp."""
+
+    def __new__(cls, config, hidden_size, eps=1e-5, **_):
+        norm = (torch.nn.RMSNorm if config.normalization == "RMSNorm" else torch.nn.LayerNorm)(hidden_size, eps=eps)
+        for parameter in norm.parameters():
+            parameter.sequence_parallel = config.sequence_parallel
+        return norm
+
+
+class WholeLinear(torch.nn.Module):
+    """A linear layer that each tensor-parallel rank holds in full, like Transformer Engine's with parallel_mode "duplicated"."""
+
+    def __init__(self, inputs, outputs, *, config, **_):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.empty(outputs, inputs))
+        self.weight.sequence_parallel = config.sequence_parallel
+
+    def forward(self, x):
+        return functional.linear(x, self.weight), None
+
+
+local_submodules = gpt_layer_specs.get_gpt_layer_local_submodules
+
+
+def with_whole_down_projections(*arguments, **settings):
+    """Replaces latent attention's local down-projections. These are divided over tp, and the gradient of the rotated key is then not summed over tp."""
+    layer = local_submodules(*arguments, **settings)
+    if hasattr(layer.self_attention.submodules, "linear_kv_down_proj"):
+        layer.self_attention.submodules.linear_q_down_proj = layer.self_attention.submodules.linear_kv_down_proj = WholeLinear
+    return layer
+
+
+gpt_layer_specs.get_gpt_layer_local_submodules = with_whole_down_projections
+multi_latent_attention.TELinear = WholeLinear
+LocalSpecProvider.core_attention = lambda _: Attention
+LocalSpecProvider.layer_norm = lambda *_, **__: Norm
+gpt_layer_specs.LNImpl = transformer_block.LayerNormImpl = Norm
+all_to_all_single = torch.distributed.all_to_all_single
+
+
+def all_to_all_with_lists(output, tensor, output_split_sizes=None, input_split_sizes=None, **settings):
+    """gloo takes sizes as lists alone. On a GPU the token dispatcher makes these lists itself."""
+    sizes = [list(map(int, sizes)) if sizes is not None else None for sizes in (output_split_sizes, input_split_sizes)]
+    return all_to_all_single(output, tensor, *sizes, **settings)
+
+
+torch.distributed.all_to_all_single = all_to_all_with_lists
+reduce = tensor_parallel.mappings._reduce
+# A group of one rank returns its input, which torch does not let the MLP change in place (core/transformer/mlp.py:354).
+tensor_parallel.mappings._reduce = lambda tensor, group: reduce(tensor, group).clone()
+
+
+def with_delta_nets(model, vp_stage=None):
+    """Returns the layers of a model with gated delta nets: Megatron-LM's modules with local norms and linear layers. Megatron-LM composes
+    them for Transformer Engine alone (_get_backend_spec_provider in experimental_attention_variant_module_specs.py)."""
+    config = model.transformer
+    layer = gpt_layer_specs.get_gpt_layer_local_spec(qk_layernorm=config.qk_layernorm, normalization=config.normalization)
+    delta = copy.deepcopy(layer)
+    delta.submodules.self_attention = ModuleSpec(module=gated_delta_net.GatedDeltaNet, submodules=gated_delta_net.GatedDeltaNetSubmodules(
+        in_proj=tensor_parallel.ColumnParallelLinear, out_norm=Norm, out_proj=tensor_parallel.RowParallelLinear))
+    layers = [delta if is_delta else layer for is_delta in variants.get_linear_attention_pattern(config)]
+    first = get_transformer_layer_offset(config, vp_stage=vp_stage)
+    return TransformerBlockSubmodules(layer_specs=layers[first:first + get_num_layers_to_build(config, vp_stage=vp_stage)], layer_norm=Norm)
 
 
 # --- Training -------------------------------------------------------------------------------------------------------
+
+
+def l2norm(vectors, eps=1e-6):
+    return vectors * torch.rsqrt(vectors.square().sum(dim=-1, keepdim=True) + eps)
 
 
 def start(words):
@@ -139,6 +244,11 @@ def start(words):
         global_vars.set_global_variables(found, build_tokenizer=False)
         model = argument_utils.gpt_config_from_args(found)
         model.transformer.perform_initialization = False
+        if model.transformer.experimental_attention_variant:
+            model.transformer_layer_spec = with_delta_nets
+            model.transformer.deterministic_mode = True  # computes delta rule and convolution with torch
+            # This mode calls nothing of fla but its L2 norm.
+            gated_delta_net.common.HAVE_FLA, gated_delta_net.common.l2norm = True, l2norm
         torch.distributed.init_process_group("gloo", rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"]))
         initialize._initialize_distributed(None, None, None)
         initialize._set_random_seed(1)
@@ -161,41 +271,72 @@ def forward_step(iterator, model):
     return losses, lambda output: (output.float().mean(), {"loss": output.float().mean().detach()})
 
 
-def train(words, weights, tokens, steps):
-    found, model_config = start(words)
+def losses_of(found, reduced):
+    """Returns the losses of a step: the model's, and those of multi-token prediction. Called on the last pipeline stage."""
+    loss = torch.stack([each["loss"] for each in reduced]).mean()
+    torch.distributed.all_reduce(loss, group=mpu.get_data_parallel_group())
+    MTPLossLoggingHelper.reduce_metrics_in_tracker()
+    further = MTPLossLoggingHelper.tracker.get("loss_values", torch.zeros(0)) / num_microbatches_calculator.get_num_microbatches()
+    return {"loss": loss.item() / found.data_parallel_size, "mtp_losses": further.tolist()}
+
+
+def train(job):
+    found, model_config = start(job["words"])
+    tokens = torch.tensor(list(Path(job["data"]).read_bytes()), dtype=torch.int64)
     config = model_config.transformer
     collection = ProcessGroupCollection.use_mpu_process_groups()
-    chunks = build_virtual_pipeline_stages(model_config.get_builder_cls()(model_config).build_model, collection, None)
-    Weights(read_safetensors(weights), config).fill(chunks[0])
+    chunks = build_virtual_pipeline_stages(model_config.get_builder_cls()(model_config).build_model, collection, config.virtual_pipeline_model_parallel_size)
+    first_expert = mpu.get_expert_model_parallel_rank() * (config.num_moe_experts or 0) // mpu.get_expert_model_parallel_world_size()
+    for chunk in chunks:
+        Weights(job["weights"], config).fill(chunk, first_expert)
     chunks = [DistributedDataParallel(config, DistributedDataParallelConfig(grad_reduce_in_fp32=True, overlap_grad_reduce=False), chunk) for chunk in chunks]
     step = get_megatron_optimizer(OptimizerConfig(optimizer="adam", lr=1e-3, min_lr=1e-3, weight_decay=0.01, clip_grad=1.0), chunks)
     for group in step.param_groups:  # as OptimizerParamScheduler does
         group["lr"], group["weight_decay"] = 1e-3, 0.01 * group["wd_mult"]
     config.finalize_model_grads_func = finalize_model_grads
     results = []
-    for _ in range(steps):
+    for _ in range(job["steps"]):
         for chunk in chunks:
             chunk.zero_grad_buffer()
         step.zero_grad()
+        MTPLossLoggingHelper.clean_metrics_in_tracker()
         reduced = schedules.get_forward_backward_func()(
-            forward_step_func=forward_step, data_iterator=iter(batches(tokens, found)), model=chunks, num_microbatches=num_microbatches_calculator.get_num_microbatches(),
-            seq_length=found.seq_length, micro_batch_size=found.micro_batch_size, forward_only=False)
+            forward_step_func=forward_step, data_iterator=[iter(batches(tokens, found)) for _ in chunks], model=chunks,
+            num_microbatches=num_microbatches_calculator.get_num_microbatches(), seq_length=found.seq_length, micro_batch_size=found.micro_batch_size,
+            forward_only=False)
         _, norm, _ = step.step()
-        loss = torch.stack([each["loss"] for each in reduced]).mean()
-        torch.distributed.all_reduce(loss, group=mpu.get_data_parallel_group())
-        results.append({"loss": loss.item() / found.data_parallel_size, "grad_norm": float(norm)})
+        if mpu.is_pipeline_last_stage():
+            results.append(losses_of(found, reduced) | {"grad_norm": float(norm)})
     return results
 
 
+def train_on(rank):
+    """train() in a process of its own."""
+    job, number, port = rank
+    os.dup2(2, 1)  # gloo and Megatron-LM print
+    os.environ |= {"RANK": str(number), "LOCAL_RANK": str(number), "WORLD_SIZE": str(job["world"]), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    try:
+        with gpu.WithoutGpu():
+            return train(job)
+    except BaseException:
+        traceback.print_exc()
+        raise
+
+
 def main():
-    words, weights, data, steps = sys.argv[1:5]
-    tokens = torch.tensor(list(Path(data).read_bytes()), dtype=torch.int64)
     torch.set_num_threads(1)
     torch.set_float32_matmul_precision("highest")
-    with gpu.WithoutGpu():
-        results = train(json.loads(Path(words).read_text()), weights, tokens, int(steps))
-    if int(os.environ["RANK"]) == 0:
-        print(json.dumps(results))
+    for job in json.loads(Path(sys.argv[1]).read_text()):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        ranks = [forks.start(train_on, (job, rank, port)) for rank in range(job["world"])]
+        for child, pipe in ranks:  # the last rank belongs to the last pipeline stage
+            with os.fdopen(pipe, "rb") as answer:
+                result = answer.read()
+            if os.waitpid(child, 0)[1]:
+                result = None
+        print(json.dumps(pickle.loads(result) if result else None), flush=True)
 
 
 if __name__ == "__main__":
