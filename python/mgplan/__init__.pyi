@@ -56,6 +56,7 @@ def plan(
     overlap: _Words | None = ...,
     no_overlap: _Words | None = ...,
     attention: Literal["flash", "unfused"] | None = ...,
+    loss_fusion: Literal["none", "native", "te"] | None = ...,
     strict: bool | None = ...,
     engine: Literal["mgplan", "megatron"] | None = ...,
     tp: _Numbers | None = ...,
@@ -133,6 +134,8 @@ def plan(
     overlap: communication to hide; grad-reduce, param-gather and p2p are on without it.
     no_overlap: communication not to hide.
     attention: attention kernels; without it flash.
+    loss_fusion: kernels of Megatron-LM's loss: separate ones on fp32 copies of the logits, its own fused ones, or Transformer
+        Engine's, which keep no fp32 logits; without it none.
     strict: refuse a Megatron-LM command of which a flag is not computed or not known.
     engine: whose memory and time are predicted, and whether they fit: Megatron-LM's with Transformer Engine, or mgplan's own; without
         it megatron.
@@ -207,6 +210,7 @@ def simulate(
     overlap: _Words | None = ...,
     no_overlap: _Words | None = ...,
     attention: Literal["flash", "unfused"] | None = ...,
+    loss_fusion: Literal["none", "native", "te"] | None = ...,
     strict: bool | None = ...,
     engine: Literal["mgplan", "megatron"] | None = ...,
     tp: int | str | None = ...,
@@ -280,6 +284,8 @@ def simulate(
     overlap: communication to hide; grad-reduce, param-gather and p2p are on without it.
     no_overlap: communication not to hide.
     attention: attention kernels; without it flash.
+    loss_fusion: kernels of Megatron-LM's loss: separate ones on fp32 copies of the logits, its own fused ones, or Transformer
+        Engine's, which keep no fp32 logits; without it none.
     strict: refuse a Megatron-LM command of which a flag is not computed or not known.
     engine: whose memory and time are predicted, and whether they fit: Megatron-LM's with Transformer Engine, or mgplan's own; without
         it megatron.
@@ -348,6 +354,7 @@ def check(
     overlap: _Words | None = ...,
     no_overlap: _Words | None = ...,
     attention: Literal["flash", "unfused"] | None = ...,
+    loss_fusion: Literal["none", "native", "te"] | None = ...,
     strict: bool | None = ...,
     engine: Literal["mgplan", "megatron"] | None = ...,
     trace: str | None = ...,
@@ -396,6 +403,8 @@ def check(
     overlap: communication to hide; grad-reduce, param-gather and p2p are on without it.
     no_overlap: communication not to hide.
     attention: attention kernels; without it flash.
+    loss_fusion: kernels of Megatron-LM's loss: separate ones on fp32 copies of the logits, its own fused ones, or Transformer
+        Engine's, which keep no fp32 logits; without it none.
     strict: refuse a Megatron-LM command of which a flag is not computed or not known.
     engine: whose memory and time are predicted, and whether they fit: Megatron-LM's with Transformer Engine, or mgplan's own; without
         it megatron.
