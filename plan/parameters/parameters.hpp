@@ -27,7 +27,8 @@ struct Parameter {
     InitialValues initial = InitialValues::by_name;
     double initial_bound = 0;  ///< of InitialValues::by_taps and constant
     PartialGradient partial_gradient = PartialGradient::never;
-    bool expert = false;            ///< reduced over edp instead of dp·cp
+    bool expert = false;            ///< of one of the experts
+    bool expert_group = false;      ///< reduced over edp instead of dp·cp (ParallelSizes::separates_experts)
     std::int64_t local_expert = 0;  ///< of experts: its number on the rank, the one in the name
     bool shared_embedding = false;  ///< the tied word embedding, held by first and last stage when pp > 1
     bool embedding_copy = false;    ///< a copy of it after the first stage, which gradient norms do not count again
@@ -44,8 +45,8 @@ enum class LayerKind : std::uint8_t { dense, moe };
 
 /// Element counts of one piece of the model on one rank.
 struct ParameterCount {
-    std::int64_t dense = 0;   ///< reduced over dp·cp
-    std::int64_t expert = 0;  ///< reduced over edp
+    std::int64_t dense = 0;
+    std::int64_t expert = 0;  ///< of experts, wherever they are reduced
     [[nodiscard]] std::int64_t total() const { return dense + expert; }
     ParameterCount& operator+=(const ParameterCount& other) {
         dense += other.dense;

@@ -113,7 +113,7 @@ model::BufferParameter ModelStates::in_buffer(const Parameter& parameter, bool i
     return {.numel = parameter.count(),
             .dtype = fp8 ? Dtype::fp8 : workload_.training.compute_dtype(),
             .shared_embedding = parameter.shared_embedding,
-            .expert = parameter.expert,
+            .expert = parameter.expert_group,
             .matrix = model::is_muon_matrix(parameter)};
 }
 
@@ -148,7 +148,7 @@ ModelStates::Matrices ModelStates::matrices_of(const std::vector<Parameter>& par
     Matrices sum;
     for (const Parameter& parameter : parameters) {
         if (!model::is_muon_matrix(parameter)) continue;
-        const std::size_t kind = parameter.expert ? 1 : 0;
+        const std::size_t kind = parameter.expert_group ? 1 : 0;
         sum.elements[kind] += parameter.count();
         sum.largest[kind] = std::max(sum.largest[kind], parameter.count());
     }

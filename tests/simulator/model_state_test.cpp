@@ -153,6 +153,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"llama405b_cp", "llama3.1-405b", 16128, sizes(8, 9, 2, 1, 0, 2)}, Case{"tied_gpt_pp1", "gpt3-175b", 96, sizes(8, 1)},
         Case{"tied_gpt_pp8", "gpt3-175b", 192, sizes(8, 8, 3)}, Case{"tied_gpt_pp2_not_distributed", "gpt3-175b", 48, sizes(8, 2), false},
         Case{"mixtral", "mixtral-8x7b", 64, sizes(2, 4, 2, 4, 1)},
+        Case{"mixtral_experts_on_the_ranks_of_all_others", "mixtral-8x7b", 32, sizes(2, 2)},
         Case{"mixtral_etp_instances", "mixtral-8x7b", 128, sizes(4, 2, 1, 4, 4), true, true, 2},
         Case{"qwen_moe_pp1", "qwen3-30b-a3b", 48, sizes(1, 1, 1, 16, 1)}, Case{"deepseek_pp1", "deepseek-v3", 64, sizes(1, 1, 1, 64, 1)},
         Case{"deepseek_not_distributed", "deepseek-v3", 64, sizes(1, 1, 1, 64, 1), false},
