@@ -97,7 +97,7 @@ NamedParameters parameters_of_model(const BuffersOptions& given, const ModelSpec
     options.edp = layout.edp();
     options.disable_bucketing = options.disable_bucketing || chunk > 0;
 
-    const auto stage = stage_parameters(work.model, layout, static_cast<int>(given.pp_rank));
+    const auto stage = stage_parameters(work.model, layout, static_cast<int>(given.pp_rank), Engine::megatron);
     const auto& parameters = stage[static_cast<std::size_t>(chunk)];
     NamedParameters named;
     for (const Parameter& parameter : parameters) named.names.push_back(parameter.name);

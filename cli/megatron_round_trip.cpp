@@ -11,6 +11,7 @@
 #include "plan/layout/unpredicted_shards.hpp"
 #include "plan/model/layer_parts.hpp"
 #include "plan/parameters/composed_layer.hpp"
+#include "plan/parameters/parameters.hpp"
 #include "plan/text/errors.hpp"
 #include "plan/text/text.hpp"
 #include "planner/constraints.hpp"
@@ -67,6 +68,7 @@ Plan comparable(Plan plan, const Plan& original) {
     model.default_sequence.reset();
     model.default_global_batch.reset();
     if (model.mla) {
+        model.mla->query_norm = false;  // said in words
         model.head_dim = 0;
         model.kv_heads = model.heads;
     }
@@ -128,7 +130,7 @@ std::vector<std::string> lost_in_megatron_flags(const Plan& plan, std::optional<
         if (formats::flag_of_left_out(what).empty()) lost.push_back(fmt::format("the network has {}", what));
     }
     // mla_qk_norm_config.py, _resolve_mla_qk_layernorm: no flag selects only one of the two norms.
-    if (plan.model.mla && plan.model.mla->q_lora_rank == 0 && plan.model.qk_norm)
+    if (!(as_built_by(Engine::megatron, plan.model) == plan.model))
         lost.emplace_back("the network has no norm in front of its queries' projection, where --qk-layernorm puts one of the hidden size");
     if (plan.model.labels)
         lost.push_back(

@@ -32,7 +32,8 @@ struct UnitSeconds {
 
 UnitSeconds unit_seconds(const StepInputs& in, const ParameterCount& count) {
     const Widths bytes = widths_of(in.workload.training, in.layout.engine);
-    const double dense = static_cast<double>(count.dense), expert = static_cast<double>(count.expert);
+    const ParameterCount reduced = by_reducing_ranks(in, count);
+    const double dense = static_cast<double>(reduced.dense), expert = static_cast<double>(reduced.expert);
     UnitSeconds seconds;
     seconds.gather = all_gather_seconds(dense * bytes.parameter, in.paths.dp_inner, in.calibration);
     seconds.reduce = reduce_scatter_seconds(dense * bytes.gradient, in.paths.dp_inner, in.calibration);
@@ -191,7 +192,8 @@ void add_sharded_traffic(const StepInputs& in, const ChunkCensus& chunk, StageTi
 DataParallelSeconds sharded_data_seconds(const StepInputs& in, const ParameterCount& count) {
     const FullyShardedSpec& spec = in.workload.training.megatron.fully_sharded;
     const Widths bytes = widths_of(in.workload.training, in.layout.engine);
-    const double dense = static_cast<double>(count.dense), expert = static_cast<double>(count.expert);
+    const ParameterCount reduced = by_reducing_ranks(in, count);
+    const double dense = static_cast<double>(reduced.dense), expert = static_cast<double>(reduced.expert);
     const LayoutPaths& paths = in.paths;
     const bool own = in.layout.engine == Engine::mgplan;  // all gathers and reductions are part of the passes
     DataParallelSeconds seconds;
@@ -249,6 +251,11 @@ ParameterCount held_count(const StepInputs& in, const ParameterCount& count) {
     if (!holds_parts(in)) return count;
     const WeightShards& shards = in.workload.training.megatron.weight_shards;
     return {.dense = count.dense / shards.dense, .expert = count.expert / shards.experts};
+}
+
+ParameterCount by_reducing_ranks(const StepInputs& in, const ParameterCount& count) {
+    if (in.layout.sizes.separates_experts()) return count;
+    return {.dense = count.total()};
 }
 
 std::array<double, 2> optimizer_shards(const StepInputs& in) {

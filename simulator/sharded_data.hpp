@@ -21,6 +21,9 @@ void add_sharded_traffic(const StepInputs& in, const ChunkCensus& chunk, StageTi
 /// The part of `count` whose gradients a rank holds: less than all if weights are split over neighbouring ranks.
 [[nodiscard]] ParameterCount held_count(const StepInputs& in, const ParameterCount& count);
 
+/// `count` with experts as dense parameters if the same ranks reduce both (ParallelSizes::separates_experts).
+[[nodiscard]] ParameterCount by_reducing_ranks(const StepInputs& in, const ParameterCount& count);
+
 /// Number of ranks that share the optimizer's work on dense ([0]) and on expert ([1]) parameters.
 [[nodiscard]] std::array<double, 2> optimizer_shards(const StepInputs& in);
 

@@ -269,7 +269,8 @@ DataParallelSeconds data_parallel_seconds(const StepInputs& in, const ParameterC
     const ParameterCount held = held_count(in, count);
     const bool parts = held.total() != count.total();  // true if other ranks hold the same parts
     const GroupPath &dp = parts ? in.paths.dp_outer : in.paths.dp_cp, &edp = parts ? in.paths.edp_outer : in.paths.edp;
-    const double dense = static_cast<double>(held.dense), expert = static_cast<double>(held.expert);
+    const ParameterCount reduced = by_reducing_ranks(in, held);
+    const double dense = static_cast<double>(reduced.dense), expert = static_cast<double>(reduced.expert);
     DataParallelSeconds seconds;
     if (training.distributed_optimizer) {
         if (dense > 0) {  // an empty chunk sends nothing

@@ -11,8 +11,8 @@ LatentQkv::LatentQkv(const ModelSpec& model, const WeightTable& weights, const s
     : model_(model),
       mla_(*model.mla),
       recompute_up_(recompute_up),
-      q_norm_weight_(weights.find(prefix + "linear_q_up_proj.layer_norm_weight")),
-      q_norm_bias_(weights.find(prefix + "linear_q_up_proj.layer_norm_bias")),
+      q_norm_weight_(weights.find(prefix + (mla_.q_lora_rank > 0 ? "linear_q_up_proj" : "linear_q_proj") + ".layer_norm_weight")),
+      q_norm_bias_(weights.find(prefix + (mla_.q_lora_rank > 0 ? "linear_q_up_proj" : "linear_q_proj") + ".layer_norm_bias")),
       kv_norm_weight_(weights.find(prefix + "linear_kv_up_proj.layer_norm_weight")),
       kv_norm_bias_(weights.find(prefix + "linear_kv_up_proj.layer_norm_bias")),
       q_down_(weights.find(prefix + "linear_q_down_proj.weight")),
@@ -75,11 +75,12 @@ QkvParts LatentQkv::forward_up(const RankContext& context, const MicrobatchConte
         return norm(latent, weight.value, bias.value, model_.normalization,
                     mla_.norm_epsilon > 0 ? mla_.norm_epsilon : context.norm_epsilon, statistics);
     };
-    if (mla_.q_lora_rank > 0)
-        saved.q_normed = q_up_.input(context, normalised(saved.q_latent, q_norm_weight_, q_norm_bias_, saved.q_statistics));
+    const bool q_normed = mla_.q_lora_rank > 0 || q_norm_weight_.defined();
+    if (mla_.q_lora_rank == 0 && q_normed) saved.q_latent = normed.x;
+    if (q_normed) saved.q_normed = q_up_.input(context, normalised(saved.q_latent, q_norm_weight_, q_norm_bias_, saved.q_statistics));
     saved.kv_normed = kv_up_.input(context, normalised(saved.kv_latent, kv_norm_weight_, kv_norm_bias_, saved.kv_statistics));
     QkvParts parts;
-    const Tensor q = q_up_.forward(context, mla_.q_lora_rank > 0 ? saved.q_normed : normed);
+    const Tensor q = q_up_.forward(context, q_normed ? saved.q_normed : normed);
     saved.q_normed.end_forward();
     const std::int64_t rows = q.shape()[0];
     parts.q = q.view({rows, heads, model_.qk_head_dim()});
@@ -109,7 +110,8 @@ Tensor LatentQkv::backward(const RankContext& context, const MicrobatchContext& 
             through_norm(q_up_.backward(context, dq, saved.q_normed), saved.q_latent, q_norm_weight_, q_norm_bias_, saved.q_statistics);
         d_normed = q_down_.backward(context, d_latent, normed);
     } else {
-        d_normed = q_up_.backward(context, dq, normed);
+        d_normed = through_norm(q_up_.backward(context, dq, q_norm_weight_.defined() ? saved.q_normed : normed), normed.x, q_norm_weight_,
+                                q_norm_bias_, saved.q_statistics);
     }
 
     LatentKeyGradients keys = split_latent_keys(gradients.k, gradients.v, mla_.qk_nope_head_dim);

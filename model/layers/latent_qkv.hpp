@@ -13,7 +13,8 @@ namespace mgplan::model {
 
 /// Tensors a forward saves. Rows outside the tp region, except of k_rotary.
 struct LatentQkvSaved {
-    Tensor q_latent, kv_latent;  ///< (rows, q_lora_rank) where queries have a latent, (rows, kv_lora_rank)
+    Tensor q_latent;   ///< (rows, q_lora_rank); of queries without a latent the input of their norm, if they have one
+    Tensor kv_latent;  ///< (rows, kv_lora_rank)
     NormStatistics q_statistics, kv_statistics;
     LinearInput q_normed, kv_normed;  ///< inputs of the up projections; without norms the latents themselves, or their casts
     Tensor k_rotary;                  ///< (rows inside, qk_rope_head_dim), rotated; kept where the up projection is recomputed

@@ -128,7 +128,7 @@ std::vector<BufferParameter> buffer_parameters(std::span<const Parameter> parame
         list.push_back({.numel = parameter.count(),
                         .dtype = dtype,
                         .shared_embedding = parameter.shared_embedding,
-                        .expert = parameter.expert,
+                        .expert = parameter.expert_group,
                         .matrix = is_muon_matrix(parameter)});
     return list;
 }

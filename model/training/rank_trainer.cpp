@@ -256,13 +256,13 @@ std::vector<StatePiece> RankTrainer::state() const {
         const Parameter& parameter = *owned.description;
         // Ranks with the same values: without shards all data-parallel ranks, with replicas one of each, and of undivided parameters all
         // ranks of tp (etp).
-        const Communicator& data = parameter.expert ? *groups_.expert_dp : *groups_.dp_cp;
+        const Communicator& data = parameter.expert_group ? *groups_.expert_dp : *groups_.dp_cp;
         const Communicator& divided = parameter.expert ? *groups_.etp : *groups_.tp;
         std::int64_t copy = 0, copies = 1;
         if (!task_.training.distributed_optimizer) {
             copy = data.rank();
             copies = data.size();
-        } else if (const auto& replicas = parameter.expert ? groups_.expert_replicas : groups_.replicas) {
+        } else if (const auto& replicas = parameter.expert_group ? groups_.expert_replicas : groups_.replicas) {
             copy = replicas->rank();
             copies = replicas->size();
         }

@@ -28,6 +28,7 @@ Json mla_to_json(const MlaSpec& mla) {
               {"qk_rope_head_dim", mla.qk_rope_head_dim},
               {"v_head_dim", mla.v_head_dim}};
     if (mla.norm_epsilon != 0) json["norm_epsilon"] = mla.norm_epsilon;
+    if (mla.query_norm) json["query_norm"] = true;
     if (mla.index_heads != 0) json["index_heads"] = mla.index_heads;
     if (mla.index_head_dim != 0) json["index_head_dim"] = mla.index_head_dim;
     if (mla.index_top_k != 0) json["index_top_k"] = mla.index_top_k;
@@ -43,6 +44,7 @@ MlaSpec mla_from_json(const Json& json, const std::string& where, Problems& prob
     mla.qk_rope_head_dim = reader.integer("qk_rope_head_dim", 0, ModelLimits::head_dim);
     mla.v_head_dim = reader.integer("v_head_dim", 1, ModelLimits::head_dim);
     mla.norm_epsilon = reader.real_or("norm_epsilon", 0, 0, 1);
+    mla.query_norm = reader.boolean_or("query_norm", false);
     mla.index_heads = reader.integer_or("index_heads", 0, 0, ModelLimits::heads);
     mla.index_head_dim = reader.integer_or("index_head_dim", 0, 0, ModelLimits::head_dim);
     mla.index_top_k = reader.integer_or("index_top_k", 0, 0, ModelLimits::positions);

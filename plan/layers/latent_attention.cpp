@@ -28,6 +28,7 @@ void list_tensors(const LatentAttention& attention, TensorLister& list) {
         if (attention.latent_norms) list.norm("self_attention.linear_q_up_proj.layer_norm_", q_rank);
         list.sharded("self_attention.linear_q_up_proj.weight", {queries, q_rank}, 0).for_gemm();
     } else {
+        if (attention.query_norm) list.norm("self_attention.linear_q_proj.layer_norm_", hidden);
         list.sharded("self_attention.linear_q_proj.weight", {queries, hidden}, 0).for_gemm();
     }
     list.replicated("self_attention.linear_kv_down_proj.weight", {kv_rank + attention.qk_rope_head_dim, hidden}).for_gemm();

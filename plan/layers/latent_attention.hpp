@@ -15,6 +15,7 @@ struct LatentAttention {
     std::int64_t v_head_dim = 0;
     std::optional<Rotary> rotary;
     bool latent_norms = false;
+    bool query_norm = false;         ///< of queries without a latent (MlaSpec::query_norm)
     double latent_norm_epsilon = 0;  ///< 0: that of the layer's norms
     bool output_bias = false;
     /// The indexer that chooses the keys each query sees (DeepSeek-V3.2-Exp, section 2.1; Megatron-LM's --experimental-attention-variant
@@ -24,7 +25,7 @@ struct LatentAttention {
     std::int64_t index_top_k = 0;
     AttentionScores scores;
     bool operator==(const LatentAttention&) const = default;
-    MGPLAN_MEMBERS(heads, q_lora_rank, kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim, rotary, latent_norms,
+    MGPLAN_MEMBERS(heads, q_lora_rank, kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim, rotary, latent_norms, query_norm,
                    latent_norm_epsilon, output_bias, index_heads, index_head_dim, index_top_k, scores)
 };
 

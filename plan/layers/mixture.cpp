@@ -28,7 +28,6 @@ void list_tensors(const Mixture& mixture, TensorLister& list) {
         tensor.copies_of_token = std::min(mixture.top_k, experts);
         return tensor;
     };
-    // Transformer Engine's grouped linear registers all weights of a matrix, then all its biases.
     of_experts(list.sharded("mlp.experts.linear_fc1.weight", {first, rows}, 0, blocks)).for_gemm();
     if (mixture.bias) of_experts(list.sharded("mlp.experts.linear_fc1.bias", {first}, 0, blocks));
     of_experts(list.sharded("mlp.experts.linear_fc2.weight", {rows, width}, 1)).for_gemm();

@@ -47,6 +47,9 @@ struct ParallelSizes {
 
     [[nodiscard]] std::int64_t dp() const { return world / (tp * cp * pp); }
     [[nodiscard]] std::int64_t edp() const { return world / (etp * ep * pp); }
+    /// True if experts are divided over other ranks than all other parameters. If not, all gradients are reduced over the same ranks, from
+    /// one buffer (Megatron-core, extensions/transformer_engine.py and tensor_parallel/layers.py, use_expert_pgs).
+    [[nodiscard]] bool separates_experts() const { return ep > 1 || etp != tp; }
     bool operator==(const ParallelSizes&) const = default;
 };
 

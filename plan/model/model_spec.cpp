@@ -151,6 +151,8 @@ void check_mla(Problems& problems, const ModelSpec& model, const std::string& wh
             "{}: an indexer takes queries from their latent (q lora rank = {}) and turns {} of the {} values of its heads; give a "
             "q lora rank, and heads as wide as what is turned",
             where, mla.q_lora_rank, mla.qk_rope_head_dim, mla.index_head_dim);
+    if (mla.query_norm && mla.q_lora_rank > 0)
+        problems.add("{}: query_norm with q lora rank = {}: latents have norms by qk_norm; remove one of the two", where, mla.q_lora_rank);
     if (model.kv_heads != model.heads)
         problems.add("{}: kv heads = {} beside multi-latent attention, which has no key-value groups; use {}", where, model.kv_heads,
                      model.heads);

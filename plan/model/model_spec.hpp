@@ -52,6 +52,9 @@ struct MlaSpec {
     std::int64_t qk_rope_head_dim = 0;
     std::int64_t v_head_dim = 0;
     double norm_epsilon = 0;  ///< of the norms on the latents; 0: the model's
+    /// Queries without a latent have one more norm, of the hidden size, in front of their projection. Published models have none;
+    /// Megatron-LM adds it (as_built_by()).
+    bool query_norm = false;
     /// The indexer that chooses the keys each query sees (DeepSeek-V3.2-Exp, section 2.1; Megatron-LM's --experimental-attention-variant
     /// dsa): heads of `index_head_dim` values, and the number of keys chosen. 0: every query sees all before it.
     std::int64_t index_heads = 0;

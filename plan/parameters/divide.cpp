@@ -1,5 +1,7 @@
 #include "plan/parameters/divide.hpp"
 
+#include <algorithm>
+#include <string_view>
 #include <utility>
 
 namespace mgplan {
@@ -22,22 +24,36 @@ Parameter shard_of(const LayerTensor& tensor, std::int64_t ranks) {
     return parameter;
 }
 
+std::string_view module_of(const LayerTensor& tensor) {
+    return std::string_view(tensor.name).substr(0, tensor.name.rfind('.'));
+}
+
 }  // namespace
 
 void add_shards(std::vector<Parameter>& parameters, const std::vector<LayerTensor>& tensors, const ParallelSizes& sizes,
                 const std::string& prefix) {
-    for (const LayerTensor& tensor : tensors) {
-        Parameter shard = shard_of(tensor, tensor.expert ? sizes.etp : sizes.tp);
+    const auto add = [&](const LayerTensor& tensor) -> Parameter& {
+        Parameter& shard = parameters.emplace_back(shard_of(tensor, tensor.expert ? sizes.etp : sizes.tp));
         shard.name = prefix + tensor.name;
-        if (!tensor.expert) {
-            parameters.push_back(std::move(shard));
+        return shard;
+    };
+    for (auto tensor = tensors.begin(); tensor != tensors.end();) {
+        if (!tensor->expert) {
+            add(*tensor++);
             continue;
         }
-        for (std::int64_t expert = 0; expert < tensor.copies / sizes.ep; ++expert) {
-            Parameter& one = parameters.emplace_back(shard);
-            one.name += std::to_string(expert);
-            one.local_expert = expert;
+        // A grouped linear layer registers weight and bias of one expert after the other (Transformer Engine, GroupedLinear).
+        const auto end =
+            std::find_if(tensor, tensors.end(), [&](const LayerTensor& other) { return module_of(other) != module_of(*tensor); });
+        for (std::int64_t expert = 0; expert < tensor->copies / sizes.ep; ++expert) {
+            for (auto one = tensor; one != end; ++one) {
+                Parameter& shard = add(*one);
+                shard.name += std::to_string(expert);
+                shard.local_expert = expert;
+                shard.expert_group = sizes.separates_experts();
+            }
         }
+        tensor = end;
     }
 }
 

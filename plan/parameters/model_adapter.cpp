@@ -68,6 +68,7 @@ LatentAttention latent_attention_of(const ModelSpec& spec, std::int64_t layer) {
     LatentAttention attention{.heads = spec.heads,
                               .rotary = rotary_of(spec, layer),
                               .latent_norms = spec.qk_norm,
+                              .query_norm = spec.mla->query_norm,
                               .latent_norm_epsilon = spec.mla->norm_epsilon,
                               .output_bias = spec.attention_output_bias,
                               .scores = scores_of(spec)};

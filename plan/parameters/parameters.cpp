@@ -102,7 +102,24 @@ ParameterCount head_parameter_count(const ModelSpec& model, std::int64_t tp, boo
     return count;
 }
 
+ModelSpec as_built_by(Engine engine, ModelSpec model) {
+    if (engine == Engine::megatron && model.mla && model.compositions.empty())
+        model.mla->query_norm = model.qk_norm && model.mla->q_lora_rank == 0;
+    return model;
+}
+
+bool has_final_norm(const ModelSpec& model, Engine engine, const StageChunk& chunk) {
+    // A hybrid pattern's norm is where its last stage is (core/models/hybrid/hybrid_block.py).
+    const bool after_decoder = engine == Engine::megatron && model.mtp_layers > 0 && model.compositions.empty();
+    if (!after_decoder) return chunk.loss;
+    return chunk.decoders > 0 && chunk.first_decoder + chunk.decoders == model.layers;
+}
+
 std::vector<Parameter> chunk_parameters(const ModelSpec& model, const ParallelSizes& sizes, const StageChunk& chunk) {
+    return chunk_parameters(model, sizes, chunk, chunk.loss);
+}
+
+std::vector<Parameter> chunk_parameters(const ModelSpec& model, const ParallelSizes& sizes, const StageChunk& chunk, bool final_norm) {
     refuse_counted_only(model, model.name);
     // With several stages the first one's embedding is kept equal to its copies: the tied output layer, MTP's embedding.
     const bool shared = sizes.pp > 1 && (model.tied_embeddings || model.mtp_layers > 0);
@@ -120,7 +137,7 @@ std::vector<Parameter> chunk_parameters(const ModelSpec& model, const ParallelSi
         const std::int64_t layer = chunk.first_decoder + i;
         add_shards(parameters, tensors(typed_layer(model, layer), model.hidden), sizes, fmt::format("decoder.layers.{}.", layer));
     }
-    if (chunk.loss) add(ModelPart::final_norm);
+    if (final_norm) add(ModelPart::final_norm);
     for (std::int64_t i = 0; i < model.mtp_weights(chunk.mtp); ++i)
         add_prediction(parameters, model, ends, sizes, fmt::format("mtp.layers.{}.", i));
     if (chunk.loss && (!model.tied_embeddings || !chunk.embedding)) {
@@ -131,10 +148,13 @@ std::vector<Parameter> chunk_parameters(const ModelSpec& model, const ParallelSi
     return parameters;
 }
 
-std::vector<std::vector<Parameter>> stage_parameters(const ModelSpec& model, const Layout& layout, int pp_rank) {
+std::vector<std::vector<Parameter>> stage_parameters(const ModelSpec& model, const Layout& layout, int pp_rank, Engine engine) {
+    const ModelSpec built = as_built_by(engine, model);
     std::vector<std::vector<Parameter>> chunks;
-    for (int chunk = 0; chunk < layout.vpp; ++chunk)
-        chunks.push_back(chunk_parameters(model, layout.sizes, layout.split->chunk(pp_rank, chunk)));
+    for (int c = 0; c < layout.vpp; ++c) {
+        const StageChunk& chunk = layout.split->chunk(pp_rank, c);
+        chunks.push_back(chunk_parameters(built, layout.sizes, chunk, has_final_norm(built, engine, chunk)));
+    }
     return chunks;
 }
 

@@ -27,7 +27,8 @@ struct Parameter {
     InitialValues initial = InitialValues::by_name;
     double initial_bound = 0;  ///< of InitialValues::by_taps and constant
     PartialGradient partial_gradient = PartialGradient::never;
-    bool expert = false;            ///< reduced over edp instead of dp·cp
+    bool expert = false;            ///< of one of the experts
+    bool expert_group = false;      ///< reduced over edp instead of dp·cp (ParallelSizes::separates_experts)
     std::int64_t local_expert = 0;  ///< of experts: its number on the rank, the one in the name
     bool shared_embedding = false;  ///< the tied word embedding, held by first and last stage when pp > 1
     bool embedding_copy = false;    ///< a copy of it after the first stage, which gradient norms do not count again
@@ -44,8 +45,8 @@ enum class LayerKind : std::uint8_t { dense, moe };
 
 /// Element counts of one piece of the model on one rank.
 struct ParameterCount {
-    std::int64_t dense = 0;   ///< reduced over dp·cp
-    std::int64_t expert = 0;  ///< reduced over edp
+    std::int64_t dense = 0;
+    std::int64_t expert = 0;  ///< of experts, wherever they are reduced
     [[nodiscard]] std::int64_t total() const { return dense + expert; }
     ParameterCount& operator+=(const ParameterCount& other) {
         dense += other.dense;
@@ -85,11 +86,23 @@ struct ParameterCount {
 /// says that the tied embedding's copy lives here (pp > 1).
 [[nodiscard]] ParameterCount head_parameter_count(const ModelSpec& model, std::int64_t tp, bool copy_of_embedding);
 
-/// All parameters of one model chunk, in module order: embedding, decoder layers, final norm, MTP layers, output layer.
-[[nodiscard]] std::vector<Parameter> chunk_parameters(const ModelSpec& model, const ParallelSizes& sizes, const StageChunk& chunk);
+/// The model with the layers that an engine builds. Megatron-LM's --qk-layernorm, which latents need for their norms, also normalises the
+/// input of queries without a latent (core/transformer/mla_qk_norm_config.py, _resolve_mla_qk_layernorm).
+[[nodiscard]] ModelSpec as_built_by(Engine engine, ModelSpec model);
 
-/// All parameters that pipeline rank `pp_rank` of a layout holds, chunk by chunk, in module order.
-[[nodiscard]] std::vector<std::vector<Parameter>> stage_parameters(const ModelSpec& model, const Layout& layout, int pp_rank);
+/// True if an engine puts the decoder's final norm into this chunk. mgplan's has it where the loss is, Megatron-LM's GPT with multi-token
+/// prediction after the last decoder layer (core/transformer/transformer_block.py, has_final_layernorm_in_this_stage).
+[[nodiscard]] bool has_final_norm(const ModelSpec& model, Engine engine, const StageChunk& chunk);
+
+/// All parameters of one model chunk, in module order: embedding, decoder layers, final norm, MTP layers, output layer. The first form has
+/// the final norm where the loss is.
+[[nodiscard]] std::vector<Parameter> chunk_parameters(const ModelSpec& model, const ParallelSizes& sizes, const StageChunk& chunk);
+[[nodiscard]] std::vector<Parameter> chunk_parameters(const ModelSpec& model, const ParallelSizes& sizes, const StageChunk& chunk,
+                                                      bool final_norm);
+
+/// All parameters that pipeline rank `pp_rank` of a layout holds with an engine, chunk by chunk, in module order.
+[[nodiscard]] std::vector<std::vector<Parameter>> stage_parameters(const ModelSpec& model, const Layout& layout, int pp_rank,
+                                                                   Engine engine = Engine::mgplan);
 
 /// Element count on one rank of pipeline rank `pp_rank` (ranks of one stage hold equally many).
 [[nodiscard]] ParameterCount stage_parameter_count(const ModelSpec& model, const Layout& layout, int pp_rank);

@@ -109,7 +109,7 @@ void state(const Attention& attention, ModelSpec& spec) {
 void state(const LatentAttention& attention, ModelSpec& spec) {
     spec.heads = spec.kv_heads = attention.heads;
     spec.head_dim = 0;
-    spec.mla = MlaSpec{.norm_epsilon = attention.latent_norm_epsilon};
+    spec.mla = MlaSpec{.norm_epsilon = attention.latent_norm_epsilon, .query_norm = attention.query_norm};
     for (const auto& [field, member] : kLatentFields) (*spec.mla).*field = attention.*member;
     spec.qk_norm = attention.latent_norms;
     spec.attention_output_bias = attention.output_bias;

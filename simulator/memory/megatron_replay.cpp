@@ -34,7 +34,7 @@ private:
 class StageTensors {
 public:
     StageTensors(const Workload& workload, const Layout& layout, int pp_rank)
-        : training_(workload.training), chunks_(stage_parameters(workload.model, layout, pp_rank)) {
+        : training_(workload.training), chunks_(stage_parameters(workload.model, layout, pp_rank, Engine::megatron)) {
         const WeightShards& shards = training_.megatron.weight_shards;
         for (std::size_t c = 0; c < chunks_.size(); ++c) {
             for (Parameter& parameter : chunks_[c]) parameter = held_part(std::move(parameter), training_);

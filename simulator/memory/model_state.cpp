@@ -114,7 +114,7 @@ model::BufferParameter ModelStates::in_buffer(const Parameter& parameter, bool i
     return {.numel = parameter.count(),
             .dtype = fp8 ? Dtype::fp8 : workload_.training.compute_dtype(),
             .shared_embedding = parameter.shared_embedding,
-            .expert = parameter.expert,
+            .expert = parameter.expert_group,
             .matrix = model::is_muon_matrix(parameter)};
 }
 
@@ -149,7 +149,7 @@ ModelStates::Matrices ModelStates::matrices_of(const std::vector<Parameter>& par
     Matrices sum;
     for (const Parameter& parameter : parameters) {
         if (!model::is_muon_matrix(parameter)) continue;
-        const std::size_t kind = parameter.expert ? 1 : 0;
+        const std::size_t kind = parameter.expert_group ? 1 : 0;
         sum.elements[kind] += parameter.count();
         sum.largest[kind] = std::max(sum.largest[kind], parameter.count());
     }
@@ -198,15 +198,16 @@ void ModelStates::take_parts(std::vector<Parameter>& parameters, const Layout& l
 }
 
 GatherBufferList ModelStates::gather_list(const Layout& layout, int pp_rank) const {
-    const ModelSpec& model = workload_.model;
+    const ModelSpec& model = built_for(layout);
     GatherBufferList buffers(workload_.training, workload_.cluster.compute_capability);
     std::vector<std::int64_t> layers(kinds_.size());
     for (int c = 0; c < layout.vpp; ++c) {
         StageChunk chunk = layout.split->chunk(pp_rank, c);
+        const bool final_norm = has_final_norm(model, layout.engine, chunk);
         for (std::int64_t i = 0; i < chunk.decoders; ++i) ++layers[kinds_.of_layer[static_cast<std::size_t>(chunk.first_decoder + i)]];
         chunk.decoders = chunk.first_decoder = 0;
         // An embedding table that is not the output layer too has no GEMM.
-        for (const Parameter& parameter : chunk_parameters(model, layout.sizes, chunk))
+        for (const Parameter& parameter : chunk_parameters(model, layout.sizes, chunk, final_norm))
             buffers.add(parameter, 1, {.multiplied = !parameter.name.starts_with("embedding.") || (model.tied_embeddings && chunk.loss)});
     }
     for (std::size_t kind = 0; kind < layers.size(); ++kind) {
@@ -232,13 +233,14 @@ std::vector<std::int64_t> ModelStates::gather_buffers(const Layout& layout, int 
 ModelStates::Pieces& ModelStates::pieces_of(const Layout& layout) {
     const ParallelSizes& sizes = layout.sizes;
     // With more than one stage the embedding may be shared.
-    const Engine engine = in_parts(layout) ? layout.engine : Engine::mgplan;
+    const ModelSpec& model = built_for(layout);
+    const Engine engine = in_parts(layout) || !(model == workload_.model) ? layout.engine : Engine::mgplan;
     auto [entry, fresh] = pieces_.try_emplace(Key{nullptr, 0, sizes.tp, sizes.ep, sizes.etp, sizes.pp > 1 ? 2 : 1, engine});
     Pieces& pieces = entry->second;
     if (!fresh) return pieces;
     for (std::size_t kind = 0; kind < kinds_.size(); ++kind) {
         const bool in_bf16 = kinds_.kinds[kind].in_bf16;
-        auto parameters = decoder_layer_parameters(workload_.model, kinds_.first_layer[kind], sizes, "");
+        auto parameters = decoder_layer_parameters(model, kinds_.first_layer[kind], sizes, "");
         take_parts(parameters, layout);
         Pieces::Layer layer{sums_of(parameters, nullptr, in_bf16),
                             in_bf16 ? Fp8Copies{} : fp8_of(parameters),
@@ -255,11 +257,13 @@ ModelStates::Pieces& ModelStates::pieces_of(const Layout& layout) {
 const ModelStates::Ends& ModelStates::ends_of(Pieces& pieces, const Layout& layout, const StageChunk& chunk) const {
     StageChunk contents = chunk;
     contents.decoders = contents.first_decoder = 0;
-    const auto same = [&](const Ends& ends) { return ends.contents == contents; };
+    const bool final_norm = has_final_norm(workload_.model, layout.engine, chunk);
+    const auto same = [&](const Ends& ends) { return ends.contents == contents && ends.final_norm == final_norm; };
     if (const auto found = std::find_if(pieces.ends.begin(), pieces.ends.end(), same); found != pieces.ends.end()) return *found;
     Ends ends;
     ends.contents = contents;
-    auto parameters = chunk_parameters(workload_.model, layout.sizes, contents);
+    ends.final_norm = final_norm;
+    auto parameters = chunk_parameters(built_for(layout), layout.sizes, contents, final_norm);
     take_parts(parameters, layout);
     ends.sums = sums_of(parameters, &ends.alone, false);
     ends.fp8 = fp8_of(parameters);
@@ -443,6 +447,7 @@ std::int64_t ModelStates::stage_workspace(Pieces& pieces, const Layout& layout, 
 
 bool ModelStates::holds_alike(const StageChunk& a, const StageChunk& b) const {
     if (a.embedding != b.embedding || a.loss != b.loss || a.mtp != b.mtp || a.decoders != b.decoders) return false;
+    if (has_final_norm(workload_.model, Engine::megatron, a) != has_final_norm(workload_.model, Engine::megatron, b)) return false;
     const auto layers_of = [&](const StageChunk& chunk) { return kinds_.of_layer.begin() + chunk.first_decoder; };
     return std::equal(layers_of(a), layers_of(a) + a.decoders, layers_of(b));
 }

@@ -23,7 +23,10 @@ namespace mgplan::simulator {
 /// must outlive it.
 class ModelStates {
 public:
-    explicit ModelStates(const Workload& workload) : workload_(workload), kinds_(layer_kinds(workload.model, workload.training.megatron)) {}
+    explicit ModelStates(const Workload& workload)
+        : workload_(workload),
+          in_megatron_(as_built_by(Engine::megatron, workload.model)),
+          kinds_(layer_kinds(workload.model, workload.training.megatron)) {}
 
     /// State of every rank of pipeline stage `pp_rank`. The reference is valid as long as this object.
     [[nodiscard]] const ModelStateBytes& of(const Layout& layout, int pp_rank) {
@@ -71,6 +74,7 @@ private:
     /// Parts of a chunk other than decoder layers.
     struct Ends {
         StageChunk contents;  ///< without decoders
+        bool final_norm = false;
         Sums sums{};
         Fp8Copies fp8;
         Matrices matrices;
@@ -103,6 +107,10 @@ private:
         ModelStateBytes bytes;
     };
 
+    /// The model as the layout's engine builds it.
+    [[nodiscard]] const ModelSpec& built_for(const Layout& layout) const {
+        return layout.engine == Engine::megatron ? in_megatron_ : workload_.model;
+    }
     [[nodiscard]] Pieces& pieces_of(const Layout& layout);
     [[nodiscard]] const Ends& ends_of(Pieces& pieces, const Layout& layout, const StageChunk& chunk) const;
     [[nodiscard]] ModelStateBytes chunk_bytes(Pieces& pieces, const Layout& layout, int pp_rank, int chunk) const;
@@ -148,6 +156,7 @@ private:
     [[nodiscard]] Matrices matrices_of(const std::vector<Parameter>& parameters) const;
 
     const Workload& workload_;
+    ModelSpec in_megatron_;  ///< the model with Megatron-LM's layers
     LayerKinds kinds_;
     std::unordered_map<Key, Pieces, KeyHash> pieces_;
     std::unordered_map<Key, Entry, KeyHash> entries_;

@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "plan/parameters/parameters.hpp"
 #include "plan/text/errors.hpp"
 #include "simulator/piece/fp8_operands.hpp"
 #include "simulator/piece/offload_policies.hpp"
@@ -76,6 +77,10 @@ bool gathers(const PolicyContext& context) {
     return context.sizes.sequence_parallel && context.sizes.tp > 1;
 }
 
+bool has_query_norm(const PolicyContext& context) {
+    return as_built_by(Engine::megatron, context.model).mla->query_norm;
+}
+
 bool recomputes(const PolicyContext& context, RecomputeModule module) {
     return context.sizes.modules.contains(module);
 }
@@ -117,9 +122,11 @@ void quantise_latent_inputs(LayerEditor& layer, const PolicyContext& context) {
     const std::int64_t until = normed.returned;
     const Fp8OperandBytes bytes = operand(context, context.sizes.rows_outside(), context.model.hidden);
     const Product first = product_after(products_of(layer, layer.forward()), normed.taken);
+    // The queries' own norm, if there is one, reads the 16 bits in its backward, and its output is the input of the queries' projection.
+    const bool query_norm = has_query_norm(context);
     // Recompute of a block's norms holds their outputs until the block ends, and from its backward on.
-    if (!recomputes(context, RecomputeModule::mhc)) normed.returned = module_end(layer);
-    for (int layers = 0; layers < 2; ++layers)  // queries down (or up), and keys and values down
+    if (!recomputes(context, RecomputeModule::mhc) && !query_norm) normed.returned = module_end(layer);
+    for (int layers = query_norm ? 1 : 0; layers < 2; ++layers)  // queries down (or up), and keys and values down
         layer.add("input in fp8", MemoryCategory::activations, bytes.columnwise, first.begin - 1, until);
 }
 
@@ -175,11 +182,12 @@ void keep_normed_inputs(LayerEditor& layer, const PolicyContext& context) {
             quantise(where, 0, context.model.hidden);
             continue;
         }
-        // Latents; queries' first.
+        // Latents or the input of queries without one; queries' first.
         for (int which = 0; which < 3; ++which) {
             const EditedTensor* normed = layer.find(where, "norm output", which);
             const bool of_layer = which == 0 && normed != nullptr && normed->bytes == rows * context.model.hidden * element(context);
             if (of_layer) continue;
+            if (has_query_norm(context)) quantise(where, which, context.model.hidden);
             for (const std::int64_t width : {context.model.mla->q_lora_rank, context.model.mla->kv_lora_rank})
                 quantise(where, which, width);
         }

@@ -27,7 +27,7 @@ using model::MemoryCategory;
 
 /// A model of a single layer of one kind.
 ModelSpec shortened(const ModelSpec& model, const PieceSizes& sizes, bool mixtures) {
-    ModelSpec few = model;
+    ModelSpec few = as_built_by(sizes.engine, model);
     few.layers = 1;
     few.mtp_layers = 0;
     if (sizes.fuses_windows) few.sliding_window = 0;

@@ -6,6 +6,7 @@
 #include <array>
 #include <iterator>
 #include <utility>
+#include <vector>
 
 #include "formats/model_source.hpp"
 #include "plan/json/cluster_json.hpp"
@@ -13,6 +14,7 @@
 #include "planner/constraints.hpp"
 #include "simulator/cost_model.hpp"
 #include "simulator/memory/offloaded_state.hpp"
+#include "tests/support/small_models.hpp"
 
 namespace mgplan::simulator::model_state_test {
 namespace {
@@ -70,7 +72,7 @@ TEST(ModelState, OfNothingIsNothing) {
 /// them: of mgplan's own layers an fp32 for each expert of a mixture.
 ModelStateBytes laid_out(const Workload& work, const Layout& layout, int stage) {
     ModelStateBytes sum;
-    const auto chunks = stage_parameters(work.model, layout, stage);
+    const auto chunks = stage_parameters(work.model, layout, stage, layout.engine);
     for (int c = 0; c < layout.vpp; ++c) {
         const auto& parameters = chunks[static_cast<std::size_t>(c)];
         const auto list = model::buffer_parameters(parameters, work.training.compute_dtype());
@@ -153,6 +155,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"llama405b_cp", "llama3.1-405b", 16128, sizes(8, 9, 2, 1, 0, 2)}, Case{"tied_gpt_pp1", "gpt3-175b", 96, sizes(8, 1)},
         Case{"tied_gpt_pp8", "gpt3-175b", 192, sizes(8, 8, 3)}, Case{"tied_gpt_pp2_not_distributed", "gpt3-175b", 48, sizes(8, 2), false},
         Case{"mixtral", "mixtral-8x7b", 64, sizes(2, 4, 2, 4, 1)},
+        Case{"mixtral_experts_on_the_ranks_of_all_others", "mixtral-8x7b", 32, sizes(2, 2)},
         Case{"mixtral_etp_instances", "mixtral-8x7b", 128, sizes(4, 2, 1, 4, 4), true, true, 2},
         Case{"qwen_moe_pp1", "qwen3-30b-a3b", 48, sizes(1, 1, 1, 16, 1)}, Case{"deepseek_pp1", "deepseek-v3", 64, sizes(1, 1, 1, 64, 1)},
         Case{"deepseek_not_distributed", "deepseek-v3", 64, sizes(1, 1, 1, 64, 1), false},
@@ -199,6 +202,36 @@ TEST(ModelStates, OfARepeatedPredictionLeaveWhatItKeepsAndComputes) {
     EXPECT_LT(once.memory.worst.breakdown.parameters, twice.memory.worst.breakdown.parameters);
     EXPECT_LT(once.time.iteration_seconds, twice.time.iteration_seconds) << "fewer parameters to update";
     EXPECT_GT(once.time.iteration_seconds, 0.95 * twice.time.iteration_seconds) << "as many products";
+}
+
+// Gradient bytes that the DDP of Megatron-LM (megatron-core 0.19.2) allocated for the exports of these layouts (tests/megatron).
+TEST(ModelStates, OfEngineMegatronAreThoseOfItsOwnBuffers) {
+    Workload work;
+    const auto gradients = [&](LayoutRequest request, const char* stages) {
+        request.engine = Engine::megatron;
+        const Layout layout = planner::make_layout(with_layers(request, stages), work);
+        ModelStates states(work);
+        std::vector<std::int64_t> of_stages;
+        for (int stage = 0; stage < static_cast<int>(layout.sizes.pp); ++stage) {
+            EXPECT_EQ(states.of(layout, stage), laid_out(work, layout, stage)) << "stage " << stage;
+            of_stages.push_back(states.of(layout, stage).gradients);
+        }
+        return of_stages;
+    };
+    // Queries without a latent, whose input has a norm there.
+    work.model = formats::load_model("deepseek-v2-lite").model;
+    work.world = 16;
+    work.batch = {1024, 4096};
+    const auto lite = gradients(sizes(2, 4, 2, 1, 1, 2), "Et*3|(t*3|)*3(t*4|)*3t*3L");
+    EXPECT_EQ(lite[0], 14'261'606'400);
+    EXPECT_EQ(lite[2], 15'957'415'936);
+    EXPECT_EQ(lite[3], 14'097'223'680);
+    // The final norm with the last layer: 22,611,968 + 9,342,464 parameters on the first rank.
+    work.model = tests::llama_of("predicts", {.layers = 8, .hidden = 512, .ffn = 1344, .heads = 8, .head_dim = 64, .vocab = 32000});
+    work.model.mtp_layers = 1;
+    work.world = 2;
+    work.batch = {32, 2048};
+    EXPECT_EQ(gradients(sizes(1, 2, 2), "Ett|ttt|ttt|mL")[0], 127'817'728);
 }
 
 TEST(ModelStates, OfSmallShardsKeepEveryHoleInMind) {

@@ -161,6 +161,10 @@ TEST_F(DataParallelTime, WithoutTheDistributedOptimizerIsOneAllReduce) {
 
 TEST_F(DataParallelTime, OfExpertsUsesTheirOwnGroup) {
     parameters = {{.dense = 0, .expert = 400'000'000}};
+    EXPECT_DOUBLE_EQ(run().exposed.dp, 0.4 * 6 * 7 / 8) << "ep = 1: in the buffer of all others";
+    workload.model.moe = MoeSpec{.experts = 8, .top_k = 1, .expert_ffn = 16};
+    workload.model.moe_layers.assign(static_cast<std::size_t>(workload.model.layers), true);
+    request.ep = 8;
     EXPECT_EQ(run().exposed.dp, 0) << "edp = 1";
     paths.edp = {.ranks = 2, .ranks_per_domain = 2, .inside = 1e9, .network = 1e9, .latency = 0};
     EXPECT_DOUBLE_EQ(run().exposed.dp, 0.4 * 6 / 2);

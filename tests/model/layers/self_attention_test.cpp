@@ -92,6 +92,14 @@ TEST(SelfAttention, GradientsHoldWithLatents) {
             expect_gradients_hold(model);
         }
     }
+    ModelSpec further = latent_model();
+    further.mla->q_lora_rank = 0;
+    further.mla->query_norm = true;
+    for (const auto normalization : {Normalization::rms_norm, Normalization::layer_norm}) {
+        further.normalization = normalization;
+        expect_gradients_hold(further);
+        expect_gradients_hold(further, {RecomputeModule::mla_up_proj});
+    }
     ModelSpec unrotated = latent_model();
     unrotated.mla->qk_rope_head_dim = 0;
     expect_gradients_hold(unrotated);

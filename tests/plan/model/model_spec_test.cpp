@@ -134,6 +134,20 @@ TEST(ModelSpec, SaysWhichGradientsAreParts) {
     EXPECT_EQ(partial("linear_kv_up_proj.weight"), PartialGradient::never);
 }
 
+TEST(ModelSpec, ReadsBackANormOfQueriesWithoutALatent) {
+    ModelSpec model = small();
+    model.kv_heads = model.heads;
+    model.mla = MlaSpec{.kv_lora_rank = 4, .qk_nope_head_dim = 5, .qk_rope_head_dim = 6, .v_head_dim = 7};
+    const std::int64_t without = total_parameters(model);
+    EXPECT_FALSE(model_to_json(model)["mla"].contains("query_norm"));
+    model.mla->query_norm = true;
+    validate(model, "m");
+    EXPECT_EQ(model_from_json(model_to_json(model), "m"), model);
+    EXPECT_EQ(total_parameters(model), without + model.layers * model.hidden);
+    model.mla->q_lora_rank = 3;
+    EXPECT_THAT(refusal(model), HasSubstr("query_norm with q lora rank = 3"));
+}
+
 // Apart from the others, which contradict them.
 TEST(ModelSpec, ReadsBackTheResidualPathAndTheOutputLayersBias) {
     ModelSpec model = small();
