@@ -234,7 +234,7 @@ ModelStates::Pieces& ModelStates::pieces_of(const Layout& layout) {
     const ParallelSizes& sizes = layout.sizes;
     // With more than one stage the embedding may be shared.
     const ModelSpec& model = built_for(layout);
-    const Engine engine = in_parts(layout) || !(model == workload_.model) ? layout.engine : Engine::mgplan;
+    const Engine engine = in_parts(layout) || megatron_differs_ ? layout.engine : Engine::mgplan;
     auto [entry, fresh] = pieces_.try_emplace(Key{nullptr, 0, sizes.tp, sizes.ep, sizes.etp, sizes.pp > 1 ? 2 : 1, engine});
     Pieces& pieces = entry->second;
     if (!fresh) return pieces;

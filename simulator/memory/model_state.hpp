@@ -26,6 +26,7 @@ public:
     explicit ModelStates(const Workload& workload)
         : workload_(workload),
           in_megatron_(as_built_by(Engine::megatron, workload.model)),
+          megatron_differs_(!(in_megatron_ == workload.model)),
           kinds_(layer_kinds(workload.model, workload.training.megatron)) {}
 
     /// State of every rank of pipeline stage `pp_rank`. The reference is valid as long as this object.
@@ -157,6 +158,7 @@ private:
 
     const Workload& workload_;
     ModelSpec in_megatron_;  ///< the model with Megatron-LM's layers
+    bool megatron_differs_;  ///< they are not those of the model
     LayerKinds kinds_;
     std::unordered_map<Key, Pieces, KeyHash> pieces_;
     std::unordered_map<Key, Entry, KeyHash> entries_;
