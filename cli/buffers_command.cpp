@@ -11,6 +11,7 @@
 #include "cli/parameter_file.hpp"
 #include "cli/workload_options.hpp"
 #include "model/optimizer/shard_ranges.hpp"
+#include "plan/parameters/counted_only.hpp"
 #include "plan/text/text.hpp"
 #include "plan/text/text_file.hpp"
 #include "plan/workload.hpp"
@@ -150,6 +151,7 @@ BuffersRequest read_request(const Options& options_given, const BuffersOptions& 
         request.named = read_parameter_list(text != nullptr ? text->text : read_text_file(*given.params, "--params"), *given.params);
     } else {
         const ModelSpec model = load_noted_model(*given.model, given.assume, console).model;
+        refuse_counted_only(model, "--model: " + *given.model);
         request.assumed_architecture = model.assumed_architecture;
         request.named = parameters_of_model(given, model, options);
     }

@@ -21,7 +21,7 @@ BufferLayouts laid_out(std::span<const Parameter> parameters, Dtype dtype, Buffe
                        bool stored_in_fp8) {
     std::vector<BufferParameter> list = buffer_parameters(parameters, dtype);
     for (std::size_t i = 0; i < list.size(); ++i) {
-        if (stored_in_fp8 && is_linear_weight(parameters[i])) list[i].dtype = Dtype::fp8;
+        if (stored_in_fp8 && parameters[i].linear_weight) list[i].dtype = Dtype::fp8;
     }
     if (sharding.units == 0) return lay_out_buffers(list, options);
     MGPLAN_ASSERT(sharding.unit_of.size() == list.size() && options.distributed_optimizer, "every parameter belongs to a unit, in shards");
@@ -100,7 +100,7 @@ void ChunkBuffers::bind(Device& device, const BufferLayout& layout, Dtype comput
         if (layout.param_dtype == Dtype::fp8) {
             copies = make_stored_fp8_weight(device, value);
             value = device.without_memory(shape, compute, MemoryCategory::workspace, "values of a weight that is stored in fp8");
-        } else if (fp8 != OwnFp8::none && is_linear_weight(parameter)) {
+        } else if (fp8 != OwnFp8::none && parameter.linear_weight) {
             copies = make_fp8_weight(device, shape[0], shape[1], fp8);
         }
         // Gradients of a unit are zeros when they are allocated, so they need no start.

@@ -202,7 +202,7 @@ void add_fp8_features(std::vector<std::string>& features, const TrainingTask& ta
         if (fp8_shares_are_known(model, layout.sizes)) parameters = layer_parameters_of(model, layout.sizes);
         std::set<std::string> seen;  // layers are alike, and so are experts
         for (const Parameter& parameter : parameters) {
-            if (!is_linear_weight(parameter) || !seen.insert(parameter.name).second) continue;
+            if (!parameter.linear_weight || !seen.insert(parameter.name).second) continue;
             if (parameter.expert && !parameter.name.ends_with("weight0")) continue;
             divides(parameter.shape[0], fmt::format("rows of {} on a rank", parameter.name));
             divides(parameter.shape[1], fmt::format("columns of {} on a rank", parameter.name));

@@ -13,7 +13,7 @@ void list_tensors(const GatedLinearRecurrence& recurrence, TensorLister& list) {
     list.sharded("mixer.conv1d_bias", {width}, 0).starts_by_taps(recurrence.conv_taps);
     for (const std::string_view gate : {"input", "decay"}) {
         list.sharded(fmt::format("mixer.{}_gate.weight", gate), {heads, block, block}, 0);
-        list.sharded(fmt::format("mixer.{}_gate.bias", gate), {width}, 0);
+        list.sharded(fmt::format("mixer.{}_gate.bias", gate), {heads * block}, 0);
     }
     list.norm_before_mixer("mixer.in_proj.layer_norm_");
     list.sharded_blocks("mixer.in_proj.weight", {width, width}, {hidden}).for_gemm();

@@ -17,18 +17,16 @@ const PartSize* find_part_size(std::span<const PartSize> sizes, std::string_view
 
 }  // namespace
 
-std::int64_t PartTensor::elements() const {
-    std::int64_t product = 1;
-    for (const auto extent : shape) product *= extent;
-    return product;
-}
-
 std::int64_t PartSizes::operator[](std::string_view name) const {
     const auto stated = part_.sizes.find(std::string(name));
     if (stated != part_.sizes.end()) return stated->second;
     const PartSize* size = find_part_size(sizes_, name);
     MGPLAN_ASSERT(size != nullptr && size->fallback >= 0, name);
     return size->fallback;
+}
+
+bool PartSizes::has(std::string_view name) const {
+    return find_part_size(sizes_, name) != nullptr;
 }
 
 std::vector<const PartKind*> part_kinds() {
@@ -92,41 +90,24 @@ void check_part(const LayerPart& part, const std::string& where, Problems& probl
     }
 }
 
+PartSizes stated_sizes(const LayerPart& part, std::int64_t hidden) {
+    const PartKind* kind = find_part_kind(part.kind);
+    MGPLAN_ASSERT(kind != nullptr, "the kind of the part is known");
+    return {part, kind->sizes, hidden};
+}
+
 std::int64_t part_size(const LayerPart& part, std::string_view name) {
-    const PartKind* kind = find_part_kind(part.kind);
-    MGPLAN_ASSERT(kind != nullptr, "the kind of the part is known");
-    return PartSizes(part, kind->sizes, 0)[name];
+    return stated_sizes(part, 0)[name];
 }
 
-std::vector<PartTensor> part_tensors(const LayerPart& part, std::int64_t hidden) {
-    const PartKind* kind = find_part_kind(part.kind);
-    MGPLAN_ASSERT(kind != nullptr, "the kind of the part is known");
-    return kind->tensors(PartSizes(part, kind->sizes, hidden));
-}
-
-PartCount count_part(const LayerPart& part, std::int64_t hidden) {
-    PartCount count;
-    for (const PartTensor& tensor : part_tensors(part, hidden)) {
-        count.all += tensor.copies * tensor.elements();
-        count.used += tensor.used * tensor.elements();
-    }
-    return count;
-}
-
-PartCount count_parts(const std::vector<LayerPart>& parts, std::int64_t hidden) {
-    PartCount count;
-    for (const LayerPart& part : parts) {
-        const PartCount one = count_part(part, hidden);
-        count.all += one.all;
-        count.used += one.used;
-    }
-    return count;
+std::vector<CountedTensor> part_tensors(const LayerPart& part, std::int64_t hidden) {
+    return find_part_kind(part.kind)->tensors(stated_sizes(part, hidden));
 }
 
 double estimate_parts(const std::vector<LayerPart>& parts, std::int64_t hidden) {
     double sum = 0;
     for (const LayerPart& part : parts) {
-        for (const PartTensor& tensor : part_tensors(part, hidden)) {
+        for (const CountedTensor& tensor : part_tensors(part, hidden)) {
             double elements = static_cast<double>(tensor.copies);
             for (const auto extent : tensor.shape) elements *= static_cast<double>(extent);
             sum += elements;

@@ -8,19 +8,11 @@
 #include <string_view>
 #include <vector>
 
+#include "plan/layers/layer_tensor.hpp"
 #include "plan/model/model_spec.hpp"
 #include "plan/text/errors.hpp"
 
 namespace mgplan {
-
-/// Tensors of a part, whole (not divided over tp). Shapes in elements.
-struct PartTensor {
-    std::string_view name;
-    std::vector<std::int64_t> shape;
-    std::int64_t copies = 1;                      ///< equal tensors: the experts
-    std::int64_t used = 1;                        ///< of these, the ones that a token passes
-    [[nodiscard]] std::int64_t elements() const;  ///< of one copy
-};
 
 /// A size that a kind of part has.
 struct PartSize {
@@ -34,6 +26,7 @@ class PartSizes {
 public:
     PartSizes(const LayerPart& part, std::span<const PartSize> sizes, std::int64_t hidden) : part_(part), sizes_(sizes), hidden_(hidden) {}
     [[nodiscard]] std::int64_t operator[](std::string_view name) const;
+    [[nodiscard]] bool has(std::string_view name) const;
     [[nodiscard]] std::int64_t hidden() const { return hidden_; }
 
 private:
@@ -75,7 +68,7 @@ struct PartKind {
     std::string_view name;
     std::string_view words;  ///< for messages: "Mamba-2"
     std::span<const PartSize> sizes;
-    std::vector<PartTensor> (*tensors)(const PartSizes&);
+    std::vector<CountedTensor> (*tensors)(const PartSizes&);
     PartTraits traits;
 };
 
@@ -99,15 +92,12 @@ void check_part(const LayerPart& part, const std::string& where, Problems& probl
 /// A size of a part that check_part() found right: the stated one, else its fallback.
 [[nodiscard]] std::int64_t part_size(const LayerPart& part, std::string_view name);
 
-/// The tensors of a part; check_part() must have found it right.
-[[nodiscard]] std::vector<PartTensor> part_tensors(const LayerPart& part, std::int64_t hidden);
-struct PartCount {
-    std::int64_t all = 0;
-    std::int64_t used = 0;  ///< by one token
-};
-[[nodiscard]] PartCount count_part(const LayerPart& part, std::int64_t hidden);
-[[nodiscard]] PartCount count_parts(const std::vector<LayerPart>& parts, std::int64_t hidden);
-/// The same in floating point, which cannot overflow.
+/// Sizes of a part of a known kind, those that it leaves out included.
+[[nodiscard]] PartSizes stated_sizes(const LayerPart& part, std::int64_t hidden);
+
+/// The tensors of a part, whole (not divided over tp); check_part() must have found it right.
+[[nodiscard]] std::vector<CountedTensor> part_tensors(const LayerPart& part, std::int64_t hidden);
+/// The number of their elements in floating point, which cannot overflow.
 [[nodiscard]] double estimate_parts(const std::vector<LayerPart>& parts, std::int64_t hidden);
 
 }  // namespace mgplan

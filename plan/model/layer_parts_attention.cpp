@@ -3,6 +3,7 @@
 #include <array>
 
 #include "plan/model/layer_part_kinds.hpp"
+#include "plan/model/typed_parts.hpp"
 
 namespace mgplan {
 namespace {
@@ -15,15 +16,15 @@ constexpr std::array kAttentionSizes{
     PartSize{"output_gate", 0, 0}, PartSize{"qk_norm", 0, 0},   PartSize{"qk_norm_bias", 0, 0}, PartSize{"v_norm", 0, 0},
     PartSize{"sinks", 0, 0},       PartSize{"shares_kv", 0, 0}, PartSize{"key_is_value", 0, 0}, PartSize{"positions", 0, 0}};
 
-std::vector<PartTensor> attention_tensors(const PartSizes& s) {
+std::vector<CountedTensor> attention_tensors(const PartSizes& s) {
     const std::int64_t hidden = s["in"] > 0 ? s["in"] : s.hidden(), out = s["out"] > 0 ? s["out"] : s.hidden();
     const std::int64_t heads = s["heads"], groups = s["kv_heads"], width = s["head_dim"];
     const std::int64_t v_width = s["v_head_dim"] > 0 ? s["v_head_dim"] : width;
     const bool own_keys = s["shares_kv"] == 0, own_values = own_keys && s["key_is_value"] == 0;
-    std::vector<PartTensor> tensors;
+    std::vector<CountedTensor> tensors;
     const auto linear = [&](std::string_view name, std::string_view bias, std::int64_t rows, std::int64_t columns, bool biased) {
-        tensors.push_back({name, {rows, columns}});
-        if (biased) tensors.push_back({bias, {rows}});
+        tensors.push_back({std::string(name), {rows, columns}});
+        if (biased) tensors.push_back({std::string(bias), {rows}});
     };
     const bool biased = s["qkv_bias"] != 0;
     linear("q.weight", "q.bias", heads * width * (s["output_gate"] == 1 ? 2 : 1), hidden, biased);
@@ -33,8 +34,8 @@ std::vector<PartTensor> attention_tensors(const PartSizes& s) {
     const auto norm = [&](std::string_view name, std::string_view bias, std::int64_t all) {
         const std::int64_t kind = s["qk_norm"];
         if (kind == 0) return;
-        tensors.push_back({name, {kind == 1 ? width : all * width}});
-        if (s["qk_norm_bias"] != 0) tensors.push_back({bias, {kind == 1 ? width : all * width}});
+        tensors.push_back({std::string(name), {kind == 1 ? width : all * width}});
+        if (s["qk_norm_bias"] != 0) tensors.push_back({std::string(bias), {kind == 1 ? width : all * width}});
     };
     norm("q_norm.weight", "q_norm.bias", heads);
     if (own_keys) norm("k_norm.weight", "k_norm.bias", groups);
@@ -52,31 +53,6 @@ constexpr std::array kGemmaSizes{PartSize{"heads", 1},        PartSize{"kv_heads
                                  PartSize{"input", 0, 0},     PartSize{"input_rows", 0, 0},   PartSize{"bypass", 0, 0},
                                  PartSize{"bias", 0, 0}};
 
-std::vector<PartTensor> gemma_tensors(const PartSizes& s) {
-    const std::int64_t hidden = s.hidden(), width = s["head_dim"], queries = s["heads"] * width, keys = s["kv_heads"] * width;
-    const std::int64_t own = s["shares_kv"] != 0 ? 0 : s["key_is_value"] != 0 ? 1 : 2;
-    std::vector<PartTensor> tensors{
-        {"qkv.weight", {queries + own * keys, hidden}}, {"output.weight", {hidden, queries}}, {"q_norm.weight", {width}}};
-    if (own > 0) tensors.push_back({"k_norm.weight", {width}});
-    if (s["bias"] != 0) {
-        tensors.push_back({"qkv.bias", {queries + own * keys}});
-        tensors.push_back({"output.bias", {hidden}});
-    }
-    if (const std::int64_t input = s["input"]; input > 0) {
-        tensors.push_back({"input.words.weight", {s["input_rows"], input}});
-        tensors.push_back({"input.projection.weight", {input, hidden}});
-        tensors.push_back({"input.gate.weight", {input, hidden}});
-        tensors.push_back({"input.back.weight", {hidden, input}});
-        tensors.push_back({"input.norm.weight", {hidden}});
-    }
-    if (const std::int64_t rank = s["bypass"]; rank > 0) {
-        tensors.push_back({"bypass.there.weight", {rank, hidden}});
-        tensors.push_back({"bypass.back.weight", {hidden, rank}});
-        tensors.push_back({"bypass.norm.weight", {hidden}});
-    }
-    return tensors;
-}
-
 /// A layer of Gemma 3n (modeling_gemma3n.py, Gemma3nTextDecoderLayer) after the norms of its attention: that attention, a gated MLP of
 /// `width` with its norms, and the tensors that predict and correct `streams` residual streams. cut_millionths: share of zeros that the
 /// MLP's gate is cut to.
@@ -86,24 +62,16 @@ constexpr std::array kGemma3nSizes{PartSize{"heads", 1},         PartSize{"kv_he
                                    PartSize{"streams", 1},       PartSize{"width", 1},           PartSize{"cut_millionths", 0, 0},
                                    PartSize{"activation", 0, 0}, PartSize{"bias", 0, 0}};
 
-std::vector<PartTensor> gemma3n_tensors(const PartSizes& s) {
-    const std::int64_t hidden = s.hidden(), width = s["width"], streams = s["streams"];
-    std::vector<PartTensor> tensors = gemma_tensors(s);
-    tensors.push_back({"mlp.norm.weight", {hidden}, 2, 2});
-    tensors.push_back({"first.weight", {2 * width, hidden}});
-    tensors.push_back({"second.weight", {hidden, width}});
-    tensors.push_back({"streams.router_norm.weight", {hidden}});
-    tensors.push_back({"streams.router.weight", {streams, hidden}});
-    tensors.push_back({"streams.prediction.weight", {streams * streams, streams}});
-    tensors.push_back({"streams.correction.weight", {streams, streams}});
-    tensors.push_back({"streams.output_scale", {hidden}});
+std::vector<CountedTensor> gemma3n_tensors(const PartSizes& s) {
+    std::vector<CountedTensor> tensors = tensors_of<Gemma3nLayer>(s);
+    tensors.push_back({"mlp.norm.weight", {s.hidden()}});
     return tensors;
 }
 
 /// Where such streams begin and end: a matrix at either end for each but the first.
 constexpr std::array kStreamEndSizes{PartSize{"streams", 2}};
 
-std::vector<PartTensor> stream_end_tensors(const PartSizes& s) {
+std::vector<CountedTensor> stream_end_tensors(const PartSizes& s) {
     const std::int64_t matrices = 2 * (s["streams"] - 1);
     return {{"streams.weight", {s.hidden(), s.hidden()}, matrices, matrices}};
 }
@@ -111,7 +79,7 @@ std::vector<PartTensor> stream_end_tensors(const PartSizes& s) {
 /// The norm that inputs of all layers share, in front of the layers.
 constexpr std::array kInputNormSizes{PartSize{"width", 1}};
 
-std::vector<PartTensor> input_norm_tensors(const PartSizes& s) {
+std::vector<CountedTensor> input_norm_tensors(const PartSizes& s) {
     return {{"norm.weight", {s["width"]}}};
 }
 
@@ -119,30 +87,18 @@ constexpr std::array kLatentSizes{PartSize{"heads", 1},        PartSize{"q_lora_
                                   PartSize{"qk_nope", 0},      PartSize{"qk_rope", 0},        PartSize{"v_head_dim", 1},
                                   PartSize{"down_bias", 0, 0}, PartSize{"output_bias", 0, 0}, PartSize{"latent_norms", 0, 1}};
 
-std::vector<PartTensor> latent_tensors(const PartSizes& s) {
-    const std::int64_t hidden = s.hidden(), heads = s["heads"], q_rank = s["q_lora_rank"], kv_rank = s["kv_lora_rank"];
-    const std::int64_t nope = s["qk_nope"], rope = s["qk_rope"], v = s["v_head_dim"];
-    const bool biased = s["down_bias"] != 0, normed = s["latent_norms"] != 0;
-    std::vector<PartTensor> tensors;
-    if (q_rank > 0) {
-        tensors.push_back({"q_down.weight", {q_rank, hidden}});
-        if (biased) tensors.push_back({"q_down.bias", {q_rank}});
-        if (normed) tensors.push_back({"q_norm.weight", {q_rank}});
-    }
-    tensors.push_back({"q_up.weight", {heads * (nope + rope), q_rank > 0 ? q_rank : hidden}});
-    tensors.push_back({"kv_down.weight", {kv_rank + rope, hidden}});
-    if (biased) tensors.push_back({"kv_down.bias", {kv_rank + rope}});
-    if (normed) tensors.push_back({"kv_norm.weight", {kv_rank}});
-    tensors.push_back({"kv_up.weight", {heads * (nope + v), kv_rank}});
-    tensors.push_back({"output.weight", {hidden, heads * v}});
-    if (s["output_bias"] != 0) tensors.push_back({"output.bias", {hidden}});
+std::vector<CountedTensor> latent_tensors(const PartSizes& s) {
+    std::vector<CountedTensor> tensors = tensors_of<LatentAttention>(s);
+    if (s["down_bias"] == 0) return tensors;
+    if (s["q_lora_rank"] > 0) add_biases(tensors, {"self_attention.linear_q_down_proj"});
+    add_biases(tensors, {"self_attention.linear_kv_down_proj"});
     return tensors;
 }
 
 /// The indexer of DeepSeek Sparse Attention: queries from their latent, one key with a LayerNorm, a weight for each head.
 constexpr std::array kIndexerSizes{PartSize{"heads", 1}, PartSize{"head_dim", 1}, PartSize{"q_lora_rank", 1}};
 
-std::vector<PartTensor> indexer_tensors(const PartSizes& s) {
+std::vector<CountedTensor> indexer_tensors(const PartSizes& s) {
     const std::int64_t heads = s["heads"], width = s["head_dim"];
     return {{"indexer.q.weight", {heads * width, s["q_lora_rank"]}},
             {"indexer.k.weight", {width, s.hidden()}},
@@ -160,34 +116,6 @@ constexpr std::array kCompressedSizes{PartSize{"heads", 1},       PartSize{"head
                                       PartSize{"overlaps", 0, 0}, PartSize{"index_heads", 0, 0}, PartSize{"index_dim", 0, 0},
                                       PartSize{"window", 0, 0},   PartSize{"rotated", 0, 0},     PartSize{"index_top_k", 0, 0}};
 
-/// A window of tokens becomes one key, of `width` values: a weighted sum whose weights depend on the tokens and their places in the window.
-void add_compressor(std::vector<PartTensor>& tensors, std::int64_t width, std::int64_t windows, const PartSizes& s) {
-    const std::int64_t wide = windows * width;
-    tensors.push_back({"compressor.kv.weight", {wide, s.hidden()}});
-    tensors.push_back({"compressor.gate.weight", {wide, s.hidden()}});
-    tensors.push_back({"compressor.places", {s["rate"], wide}});
-    tensors.push_back({"compressor.norm.weight", {width}});
-}
-
-std::vector<PartTensor> compressed_tensors(const PartSizes& s) {
-    const std::int64_t hidden = s.hidden(), heads = s["heads"], width = s["head_dim"], rank = s["q_lora_rank"], groups = s["groups"];
-    std::vector<PartTensor> tensors{{"q_down.weight", {rank, hidden}},
-                                    {"q_norm.weight", {rank}},
-                                    {"q_up.weight", {heads * width, rank}},
-                                    {"kv.weight", {width, hidden}},
-                                    {"kv_norm.weight", {width}},
-                                    {"output_down.weight", {groups * s["group_rank"], heads * width / groups}},
-                                    {"output_up.weight", {hidden, groups * s["group_rank"]}},
-                                    {"sinks", {heads}}};
-    if (s["rate"] > 0) add_compressor(tensors, width, s["overlaps"] != 0 ? 2 : 1, s);
-    if (s["index_heads"] > 0) {
-        add_compressor(tensors, s["index_dim"], 2, s);
-        tensors.push_back({"indexer.q.weight", {s["index_heads"] * s["index_dim"], rank}});
-        tensors.push_back({"indexer.weights.weight", {s["index_heads"], hidden}});
-    }
-    return tensors;
-}
-
 constexpr std::string_view kGemmaModels = "models of Gemma 3n's or 4's kind";
 
 constexpr std::array kAttentionKinds{
@@ -196,7 +124,7 @@ constexpr std::array kAttentionKinds{
         "gemma_attention",
         "attention of Gemma 4",
         kGemmaSizes,
-        gemma_tensors,
+        tensors_of<GemmaAttention>,
         {.role = PartRole::mixer, .shapes_alone = "the attention of Gemma 4", .takes_over = "shares_kv", .published_as = kGemmaModels}},
     PartKind{"gemma3n_layer",
              "Gemma 3n's attention and MLP",
@@ -213,7 +141,7 @@ constexpr std::array kAttentionKinds{
     PartKind{"compressed_attention",
              "compressed attention",
              kCompressedSizes,
-             compressed_tensors,
+             tensors_of<CompressedAttention>,
              {.role = PartRole::mixer,
               .timed_at_least = "the compressed attention of DeepSeek-V4",
               .between_streams = true,

@@ -11,9 +11,9 @@ namespace {
 constexpr std::array kMlpSizes{PartSize{"width", 1}, PartSize{"in", 0, 0}, PartSize{"gated", 0, 1}, PartSize{"bias", 0, 0},
                                PartSize{"activation", 0, 0}};
 
-std::vector<PartTensor> mlp_tensors(const PartSizes& s) {
+std::vector<CountedTensor> mlp_tensors(const PartSizes& s) {
     const std::int64_t hidden = s["in"] > 0 ? s["in"] : s.hidden(), width = s["width"], first = s["gated"] != 0 ? 2 * width : width;
-    std::vector<PartTensor> tensors{{"first.weight", {first, hidden}}, {"second.weight", {hidden, width}}};
+    std::vector<CountedTensor> tensors{{"first.weight", {first, hidden}}, {"second.weight", {hidden, width}}};
     if (s["bias"] != 0) {
         tensors.push_back({"first.bias", {first}});
         tensors.push_back({"second.bias", {hidden}});
@@ -30,10 +30,10 @@ constexpr std::array kExpertSizes{PartSize{"experts", 1},         PartSize{"top_
                                   PartSize{"router", 0, 1},       PartSize{"router_bias", 0, 0}, PartSize{"activation", 0, 0},
                                   PartSize{"zero_experts", 0, 0}, PartSize{"idle_first", 0, 0},  PartSize{"idle", 0, 0}};
 
-std::vector<PartTensor> expert_tensors(const PartSizes& s) {
+std::vector<CountedTensor> expert_tensors(const PartSizes& s) {
     const std::int64_t outer = s["in"] > 0 ? s["in"] : s.hidden(), experts = s["experts"], width = s["width"];
     const std::int64_t first = s["gated"] != 0 ? 2 * width : width, used = s["idle"] != 0 ? 0 : s["top_k"] < experts ? s["top_k"] : experts;
-    std::vector<PartTensor> tensors;
+    std::vector<CountedTensor> tensors;
     const std::int64_t scored = experts + s["zero_experts"];
     if (s["router"] != 0) tensors.push_back({"router.weight", {scored, s.hidden()}});
     if (s["router_bias"] != 0) tensors.push_back({"router.bias", {scored}});

@@ -13,8 +13,8 @@ namespace {
 constexpr std::array kNormSizes{PartSize{"width", 1}, PartSize{"weight", 0, 1}, PartSize{"bias", 0, 0}, PartSize{"copies", 1, 1},
                                 PartSize{"behind", 0, 0}};
 
-std::vector<PartTensor> norm_tensors(const PartSizes& s) {
-    std::vector<PartTensor> tensors;
+std::vector<CountedTensor> norm_tensors(const PartSizes& s) {
+    std::vector<CountedTensor> tensors;
     if (s["weight"] != 0) tensors.push_back({"norm.weight", {s["width"]}, s["copies"], s["copies"]});
     if (s["bias"] != 0) tensors.push_back({"norm.bias", {s["width"]}, s["copies"], s["copies"]});
     return tensors;
@@ -22,8 +22,8 @@ std::vector<PartTensor> norm_tensors(const PartSizes& s) {
 
 constexpr std::array kLinearSizes{PartSize{"in", 1}, PartSize{"out", 1}, PartSize{"bias", 0, 0}, PartSize{"copies", 1, 1}};
 
-std::vector<PartTensor> linear_tensors(const PartSizes& s) {
-    std::vector<PartTensor> tensors{{"linear.weight", {s["out"], s["in"]}, s["copies"], s["copies"]}};
+std::vector<CountedTensor> linear_tensors(const PartSizes& s) {
+    std::vector<CountedTensor> tensors{{"linear.weight", {s["out"], s["in"]}, s["copies"], s["copies"]}};
     if (s["bias"] != 0) tensors.push_back({"linear.bias", {s["out"]}, s["copies"], s["copies"]});
     return tensors;
 }
@@ -31,14 +31,14 @@ std::vector<PartTensor> linear_tensors(const PartSizes& s) {
 /// read: rows that one token reads of many; 0: the table counts whole, as embeddings do.
 constexpr std::array kTableSizes{PartSize{"rows", 1}, PartSize{"width", 1}, PartSize{"read", 0, 0}};
 
-std::vector<PartTensor> table_tensors(const PartSizes& s) {
+std::vector<CountedTensor> table_tensors(const PartSizes& s) {
     if (s["read"] == 0) return {{"table.weight", {s["rows"], s["width"]}}};
     return {{"table.weight", {s["width"]}, s["rows"], std::min(s["read"], s["rows"])}};
 }
 
 constexpr std::array kValueSizes{PartSize{"count", 1}};
 
-std::vector<PartTensor> value_tensors(const PartSizes& s) {
+std::vector<CountedTensor> value_tensors(const PartSizes& s) {
     return {{"values", {s["count"]}}};
 }
 
@@ -46,7 +46,7 @@ std::vector<PartTensor> value_tensors(const PartSizes& s) {
 /// each expert of each MoE layer. Training moves them: MoeSpec::expert_bias.
 constexpr std::array kChoiceSizes{PartSize{"experts", 1}, PartSize{"mixtures", 1}};
 
-std::vector<PartTensor> choice_tensors(const PartSizes& s) {
+std::vector<CountedTensor> choice_tensors(const PartSizes& s) {
     return {{"choice.bias", {s["experts"]}, s["mixtures"], s["mixtures"]}};
 }
 
@@ -54,7 +54,7 @@ std::vector<PartTensor> choice_tensors(const PartSizes& s) {
 /// modeling_deepseek_v4.py): a map from all streams to `maps` weights, their biases and `scales` factors.
 constexpr std::array kHyperSizes{PartSize{"streams", 1}, PartSize{"maps", 1}, PartSize{"scales", 1}, PartSize{"copies", 1, 1}};
 
-std::vector<PartTensor> hyper_tensors(const PartSizes& s) {
+std::vector<CountedTensor> hyper_tensors(const PartSizes& s) {
     const std::int64_t copies = s["copies"];
     return {{"hyper.weight", {s["maps"], s["streams"] * s.hidden()}, copies, copies},
             {"hyper.bias", {s["maps"]}, copies, copies},
@@ -65,7 +65,7 @@ std::vector<PartTensor> hyper_tensors(const PartSizes& s) {
 /// DeepseekV4HashRouter, tid2eid).
 constexpr std::array kWordChoiceSizes{PartSize{"words", 1}, PartSize{"top_k", 1}};
 
-std::vector<PartTensor> word_choice_tensors(const PartSizes& /*sizes*/) {
+std::vector<CountedTensor> word_choice_tensors(const PartSizes& /*sizes*/) {
     return {};
 }
 

@@ -1,7 +1,7 @@
 #pragma once
-// Layers that are described by parts (plan/model/layer_parts.hpp) and that mgplan computes: their kinds of parts, the parameters of each as
-// Megatron-core names and divides them, and the layouts that they rule out. A kind of part is computed when it has a row in the tables of
-// plan/parameters/computed_parts.hpp and one in model/layers/layer_half.cpp.
+// Layers that are described by parts (plan/model/layer_parts.hpp) and that mgplan computes, and the layouts that they rule out. A kind of
+// part is computed when it has a row in plan/parameters/computed_parts.cpp and one in model/layers/layer_half.cpp. Parts are computed when
+// the typed layer that they state has the same parts.
 
 #include <optional>
 #include <span>
@@ -10,7 +10,6 @@
 
 #include "plan/layout/layout.hpp"
 #include "plan/model/model_spec.hpp"
-#include "plan/parameters/parameters.hpp"
 
 namespace mgplan {
 
@@ -34,12 +33,10 @@ struct ComposedLayer {
 /// True if this part has norms in front of the layer's halves and after them: two for each.
 [[nodiscard]] bool norms_in_front_and_behind(const LayerPart& norm);
 
-/// True if a mixer is recorded as one with a state along the sequence: any but attention that fields describe.
-[[nodiscard]] bool carries_state(const LayerPart& mixer);
-
-/// Nothing where a part, or their order, is none that is computed. Layers of one half have one norm, of two halves two.
+/// Nothing where a part, a size or their order is none that layers here compute. Layers of one half have one norm, of two halves two.
 [[nodiscard]] std::optional<ComposedLayer> computed_layer(const ModelSpec& model, const LayerComposition& composition);
-/// One layer of a model; asserts that all of its layers are computed.
+/// The same of a kind, or of one layer, of a model whose layers are all computed, which is not checked again.
+[[nodiscard]] ComposedLayer composed_layer(const ModelSpec& model, const LayerComposition& composition);
 [[nodiscard]] ComposedLayer composed_layer(const ModelSpec& model, std::int64_t layer);
 
 /// The model with its own fields set to what its parts state of attention and feed-forwards, the last kind counting: how flags that hold

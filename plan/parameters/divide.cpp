@@ -21,6 +21,7 @@ Parameter shard_of(const LayerTensor& tensor, std::int64_t ranks) {
     parameter.partial_gradient = tensor.partial_gradient;
     parameter.expert = tensor.expert;
     parameter.no_weight_decay = tensor.shape.size() == 1;
+    parameter.linear_weight = tensor.dtype == DtypeClass::gemm_weight;
     return parameter;
 }
 

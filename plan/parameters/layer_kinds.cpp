@@ -9,7 +9,7 @@
 
 #include "plan/model/layer_parts.hpp"
 #include "plan/parameters/composed_layer.hpp"
-#include "plan/parameters/computed_streams.hpp"
+#include "plan/parameters/model_adapter.hpp"
 #include "plan/text/errors.hpp"
 
 namespace mgplan {
@@ -71,20 +71,22 @@ LayerKindHalves halves_of_fields(const ModelSpec& model, LayerKinds& kinds, std:
     LayerKindHalves kind;
     kind.mixture = model.is_moe_layer(std::min(layer, model.layers - 1));
     kind.windowed = model.window_of_layer(layer) > 0;
-    kind.mixer = index_of_half(kinds.mixers, {{"attention", {}}, 0, false, false});
-    kind.feed_forward = index_of_half(kinds.feed_forwards, {{kind.mixture ? "experts" : "mlp", {}}, 0, false, kind.mixture});
+    kind.mixer = index_of_half(kinds.mixers, {{"attention", {}}, 0, false, false, false, {}});
+    kind.feed_forward = index_of_half(kinds.feed_forwards, {{kind.mixture ? "experts" : "mlp", {}}, 0, false, kind.mixture, false, {}});
     return kind;
 }
 
 LayerKindHalves halves_of_parts(const ModelSpec& model, LayerKinds& kinds, std::size_t composition) {
-    auto layer = computed_layer(model, model.compositions[composition]);
-    MGPLAN_ASSERT(layer.has_value(), "layers here compute this kind of layer: " + model.compositions[composition].name);
+    const LayerComposition& parts = model.compositions[composition];
+    const ComposedLayer layer = composed_layer(model, parts);
+    const Layer typed = typed_layer(layer, parts, 0);
+    const bool behind = typed.norms.after;
     LayerKindHalves kind;
-    kind.mixture = layer->feed_forward && traits_of(*layer->feed_forward).role == PartRole::mixture;
-    const bool behind = layer->fields.post_norms;
-    if (layer->mixer) kind.mixer = index_of_half(kinds.mixers, {*layer->mixer, composition, carries_state(*layer->mixer), false, behind});
-    if (layer->feed_forward)
-        kind.feed_forward = index_of_half(kinds.feed_forwards, {*layer->feed_forward, composition, false, kind.mixture, behind});
+    kind.mixture = typed.feed_forward && std::holds_alternative<Mixture>(*typed.feed_forward);
+    if (layer.mixer)
+        kind.mixer = index_of_half(kinds.mixers, {*layer.mixer, composition, carries_state(*typed.mixer), false, behind, typed.mixer});
+    if (layer.feed_forward)
+        kind.feed_forward = index_of_half(kinds.feed_forwards, {*layer.feed_forward, composition, false, kind.mixture, behind, {}});
     return kind;
 }
 

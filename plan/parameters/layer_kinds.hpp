@@ -4,8 +4,10 @@
 // may be missing.
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
+#include "plan/layers/layer.hpp"
 #include "plan/model/model_spec.hpp"
 #include "plan/training/megatron_switches.hpp"
 
@@ -18,6 +20,7 @@ struct LayerHalf {
     bool carries_state = false;   ///< a mixer with a state along the sequence: any but attention
     bool mixture = false;         ///< a feed-forward of experts
     bool normed_behind = false;   ///< its norm comes after it
+    std::optional<Mixer> mixer;   ///< typed; nothing for feed-forwards, and where the fields of ModelSpec describe it
 };
 
 /// A kind of layer by its halves' indices in LayerKinds.

@@ -1,20 +1,15 @@
 #pragma once
-// Members of typed layers and the fields of ModelSpec and sizes of parts that say the same: for the adapter between both.
+// Members of typed layers and the fields of ModelSpec that say the same: for the adapter between both.
 
 #include <array>
-#include <string>
-#include <string_view>
 #include <tuple>
-#include <type_traits>
 #include <utility>
 
 #include "plan/layers/layer.hpp"
-#include "plan/model/layer_parts.hpp"
 #include "plan/model/model_spec.hpp"
+#include "plan/model/typed_parts.hpp"
 
 namespace mgplan {
-
-constexpr double kMillion = 1e6;
 
 constexpr std::array<std::pair<std::int64_t MlaSpec::*, std::int64_t LatentAttention::*>, 8> kLatentFields{
     {{&MlaSpec::q_lora_rank, &LatentAttention::q_lora_rank},
@@ -57,50 +52,5 @@ constexpr std::array<std::pair<double BranchMultipliers::*, double AttentionBesi
      {&BranchMultipliers::state_write, &AttentionBesideMamba2::state_write_multiplier},
      {&BranchMultipliers::state_read, &AttentionBesideMamba2::state_read_multiplier},
      {&BranchMultipliers::state_step, &AttentionBesideMamba2::state_step_multiplier}}};
-
-/// Members whose sizes have other names in parts; all others have their own.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 14> kSizesOfMembers{{{"inner_width", "inner"},
-                                                                                         {"state_size", "state"},
-                                                                                         {"conv_taps", "conv"},
-                                                                                         {"layer_input_width", "input"},
-                                                                                         {"layer_input_rows", "input_rows"},
-                                                                                         {"bypass_rank", "bypass"},
-                                                                                         {"number", "block"},
-                                                                                         {"ffn", "width"},
-                                                                                         {"adapter_rank", "rank"},
-                                                                                         {"rotary_dim", "rotated"},
-                                                                                         {"output_groups", "groups"},
-                                                                                         {"output_group_rank", "group_rank"},
-                                                                                         {"compression_rate", "rate"},
-                                                                                         {"index_head_dim", "index_dim"}}};
-
-constexpr std::string_view size_of_member(std::string_view member) {
-    for (const auto& [name, size] : kSizesOfMembers) {
-        if (name == member) return size;
-    }
-    return member;
-}
-
-/// Members that a part says as whole numbers.
-template <class Member>
-constexpr bool kIsSize = std::is_integral_v<Member> || std::is_same_v<Member, InnerNorms>;
-
-/// Sets a mixer's members that are sizes of its part.
-template <class Kind>
-void read_sizes(Kind& mixer, const PartSizes& sizes) {
-    Kind::visit_members(mixer, [&](std::string_view name, auto& member) {
-        if constexpr (kIsSize<std::decay_t<decltype(member)>>)
-            member = static_cast<std::decay_t<decltype(member)>>(sizes[size_of_member(name)]);
-    });
-}
-
-/// The same back.
-template <class Kind>
-void write_sizes(const Kind& mixer, LayerPart& part) {
-    Kind::visit_members(mixer, [&](std::string_view name, const auto& member) {
-        if constexpr (kIsSize<std::decay_t<decltype(member)>>)
-            part.sizes[std::string(size_of_member(name))] = static_cast<std::int64_t>(member);
-    });
-}
 
 }  // namespace mgplan

@@ -7,8 +7,6 @@
 #include <fmt/core.h>
 
 #include "plan/model/layer_parts.hpp"
-#include "plan/parameters/composed_layer.hpp"
-#include "plan/parameters/computed_parts.hpp"
 #include "plan/parameters/member_parts.hpp"
 #include "plan/text/errors.hpp"
 
@@ -129,19 +127,14 @@ void complete(CompressedAttention& mixer, const PartSizes& /*sizes*/, const Mode
     mixer.rotary = stated_rotary(fields);
 }
 void complete(Gemma3nLayer& mixer, const PartSizes& sizes, const ModelSpec& fields) {
-    read_sizes(mixer.attention, sizes);
     complete(mixer.attention, sizes, fields);
     mixer.mlp = mlp_of(fields);
-    mixer.mlp_zero_share = static_cast<double>(sizes["cut_millionths"]) / kMillion;
 }
-void complete(AttentionBesideMamba2& mixer, const PartSizes& sizes, const ModelSpec& fields) {
+void complete(AttentionBesideMamba2& mixer, const PartSizes& /*sizes*/, const ModelSpec& fields) {
     mixer.attention = attention_of(fields, 0);
-    read_sizes(mixer.mamba2, sizes);
     for (const auto& [field, member] : kBesideMultipliers) mixer.*member = fields.branch_multipliers.*field;
 }
 void complete(SharedBlockMamba2& mixer, const PartSizes& sizes, const ModelSpec& fields) {
-    read_sizes(mixer.block, sizes);
-    read_sizes(mixer.mamba2, sizes);
     mixer.block.activation = fields.activation;
     if (sizes["positions"] == 2) mixer.block.rotary = stated_rotary(fields);
 }
@@ -159,7 +152,7 @@ Mixer mixer_of_part(const LayerPart& part, const ModelSpec& fields) {
         if (part.kind != Kind::kKind) return mixer_of_part<kAlternative + 1>(part, fields);
         const PartSizes sizes = stated_sizes(part, fields.hidden);
         Kind mixer;
-        read_sizes(mixer, sizes);
+        read_part(mixer, sizes);
         complete(mixer, sizes, fields);
         return mixer;
     } else {
@@ -174,36 +167,10 @@ std::int64_t window_of_part(const LayerPart& part) {
     return states ? part_size(part, "window") : 0;
 }
 
-Layer layer_of_parts(const ComposedLayer& composed, const LayerComposition& composition, std::int64_t number) {
-    const ModelSpec& fields = composed.fields;
-    Layer layer = frame_of(fields);
-    if (composed.mixer) {
-        if (composed.mixer->kind == Attention::kKind) {
-            layer.mixer = attention_of(fields, number);
-        } else if (composed.mixer->kind == LatentAttention::kKind) {
-            layer.mixer = latent_attention_of(fields, number);
-        } else {
-            layer.mixer = mixer_of_part(*composed.mixer, fields);
-        }
-        layer.window = carries_state(*composed.mixer) ? window_of_part(*composed.mixer) : fields.window_of_layer(number);
-    }
-    if (composed.feed_forward && traits_of(*composed.feed_forward).role == PartRole::mixture) {
-        Mixture mixture = mixture_of(fields);
-        for (const LayerPart& part : composition.parts) {
-            if (traits_of(part).role == PartRole::word_choice) mixture.choosing_words = part_size(part, "words");
-        }
-        layer.feed_forward = mixture;
-    } else if (composed.feed_forward) {
-        layer.feed_forward = mlp_of(fields);
-    }
-    return layer;
-}
-
 std::vector<CountedTensor> counted_tensors(const std::vector<LayerPart>& parts, std::int64_t hidden) {
     std::vector<CountedTensor> all;
     for (const LayerPart& part : parts) {
-        for (const PartTensor& tensor : part_tensors(part, hidden))
-            all.push_back({std::string(tensor.name), tensor.shape, tensor.copies, tensor.used});
+        for (CountedTensor& tensor : part_tensors(part, hidden)) all.push_back(std::move(tensor));
     }
     return all;
 }
@@ -215,7 +182,18 @@ bool parts_are_computed(ModelSpec spec) {
     return is_computed(spec);
 }
 
-void add_ends(Model& model, const ModelSpec& spec) {
+Model without_layers(const ModelSpec& spec) {
+    Model model;
+    model.name = spec.name;
+    model.source = spec.source;
+    model.type = spec.type;
+    model.assumed_architecture = spec.assumed_architecture;
+    model.left_out = spec.left_out;
+    model.hidden = spec.hidden;
+    model.max_positions = spec.max_positions;
+    model.init_deviation = spec.init_deviation;
+    model.default_sequence = spec.default_sequence;
+    model.default_global_batch = spec.default_global_batch;
     model.embedding = {.vocab = spec.vocab,
                        .vocab_divisor = spec.vocab_divisor,
                        .padded_rows = spec.padded_rows,
@@ -231,39 +209,56 @@ void add_ends(Model& model, const ModelSpec& spec) {
                   .labels = spec.labels,
                   .logit_multiplier = spec.logit_multiplier,
                   .logit_softcap = spec.logit_softcap};
+    return model;
 }
 
 }  // namespace
 
+bool carries_state(const Mixer& mixer) {
+    return !std::holds_alternative<Attention>(mixer) && !std::holds_alternative<LatentAttention>(mixer);
+}
+
+Layer typed_layer(const ComposedLayer& composed, const LayerComposition& composition, std::int64_t number) {
+    const ModelSpec& fields = composed.fields;
+    Layer layer = frame_of(fields);
+    if (composed.mixer) {
+        if (composed.mixer->kind == Attention::kKind) {
+            layer.mixer = attention_of(fields, number);
+        } else if (composed.mixer->kind == LatentAttention::kKind) {
+            layer.mixer = latent_attention_of(fields, number);
+        } else {
+            layer.mixer = mixer_of_part(*composed.mixer, fields);
+        }
+        layer.window = carries_state(*layer.mixer) ? window_of_part(*composed.mixer) : fields.window_of_layer(number);
+    }
+    if (composed.feed_forward && traits_of(*composed.feed_forward).role == PartRole::mixture) {
+        Mixture mixture = mixture_of(fields);
+        for (const LayerPart& part : composition.parts) {
+            if (traits_of(part).role == PartRole::word_choice) mixture.choosing_words = part_size(part, "words");
+        }
+        layer.feed_forward = mixture;
+    } else if (composed.feed_forward) {
+        layer.feed_forward = mlp_of(fields);
+    }
+    return layer;
+}
+
 Layer typed_layer(const ModelSpec& spec, std::int64_t layer) {
     if (spec.compositions.empty()) return layer_of_fields(spec, layer);
     const auto number = static_cast<std::size_t>(std::min(layer, spec.layers - 1));
-    return layer_of_parts(composed_layer(spec, layer), spec.compositions.at(spec.composition_of_layer.at(number)), layer);
+    const LayerComposition& kind = spec.compositions.at(spec.composition_of_layer.at(number));
+    return typed_layer(composed_layer(spec, kind), kind, layer);
 }
 
 Model typed_ends(const ModelSpec& spec) {
-    Model model;
-    model.name = spec.name;
-    model.source = spec.source;
-    model.type = spec.type;
-    model.assumed_architecture = spec.assumed_architecture;
-    model.left_out = spec.left_out;
-    model.hidden = spec.hidden;
-    model.max_positions = spec.max_positions;
-    model.init_deviation = spec.init_deviation;
-    model.default_sequence = spec.default_sequence;
-    model.default_global_batch = spec.default_global_batch;
-    add_ends(model, spec);
+    Model model = without_layers(spec);
     if (spec.compositions.empty()) model.kinds.push_back(layer_of_fields(spec, 0));
-    for (const LayerComposition& kind : spec.compositions) {
-        if (const auto composed = computed_layer(spec, kind)) model.kinds.push_back(layer_of_parts(*composed, kind, 0));
-    }
+    for (const LayerComposition& kind : spec.compositions) model.kinds.push_back(typed_layer(composed_layer(spec, kind), kind, 0));
     return model;
 }
 
 Model typed_model(const ModelSpec& spec, const MegatronSwitches& switches) {
-    Model model = typed_ends(spec);
-    model.kinds.clear();
+    Model model = without_layers(spec);
     const bool of_parts = !spec.compositions.empty(), computed = parts_are_computed(spec);
     if (!of_parts || !computed) model.counted = counted_tensors(spec.beside_layers, spec.hidden);
     std::vector<std::optional<ComposedLayer>> composed(spec.compositions.size());
@@ -275,9 +270,9 @@ Model typed_model(const ModelSpec& spec, const MegatronSwitches& switches) {
         } else {
             const auto kind = spec.composition_of_layer.at(static_cast<std::size_t>(number));
             const LayerComposition& composition = spec.compositions.at(kind);
-            if (computed && !composed[kind]) composed[kind] = computed_layer(spec, composition);
+            if (computed && !composed[kind]) composed[kind] = composed_layer(spec, composition);
             if (computed)
-                layer = layer_of_parts(*composed[kind], composition, number);
+                layer = typed_layer(*composed[kind], composition, number);
             else
                 layer.counted = counted_tensors(composition.parts, spec.hidden);
         }

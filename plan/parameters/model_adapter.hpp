@@ -5,6 +5,7 @@
 
 #include "plan/layers/layer.hpp"
 #include "plan/model/model_spec.hpp"
+#include "plan/parameters/composed_layer.hpp"
 #include "plan/training/megatron_switches.hpp"
 
 namespace mgplan {
@@ -20,6 +21,12 @@ namespace mgplan {
 /// (assertion).
 [[nodiscard]] Layer typed_layer(const ModelSpec& model, std::int64_t layer);
 
+/// True if a mixer is recorded as one with a state along the sequence: any but attention that fields describe.
+[[nodiscard]] bool carries_state(const Mixer& mixer);
+
+/// The layer that parts state, as decoder layer `number` of its model.
+[[nodiscard]] Layer typed_layer(const ComposedLayer& layer, const LayerComposition& composition, std::int64_t number);
+
 /// The ModelSpec whose fields describe a model's layers; nothing where a layer is not softmax attention and a feed-forward. A value that
 /// differs between layers, where fields say one for all, is lost: typed_model() of the result then differs. Layers are not empty.
 [[nodiscard]] std::optional<ModelSpec> spec_of_fields(const Model& model);
@@ -30,5 +37,12 @@ namespace mgplan {
 
 /// The ModelSpec whose parts describe a model's layers. The same holds of values for which parts have no size.
 [[nodiscard]] ModelSpec spec_of_parts(const Model& model);
+
+/// The parts of a typed layer, and those outside the layers of a model: what these kinds of layers read, and the final norm.
+[[nodiscard]] LayerComposition composition_of(const Layer& layer, std::int64_t hidden);
+[[nodiscard]] std::vector<LayerPart> parts_beside(const std::vector<Layer>& kinds, const Norm& final_norm, const ModelSpec& spec);
+
+/// The part that mixes a model's streams around `halves` halves of a layer.
+[[nodiscard]] LayerPart stream_maps_part(const HyperConnections& streams, std::int64_t halves);
 
 }  // namespace mgplan

@@ -40,17 +40,17 @@ std::int64_t Parameter::count() const {
     return product;
 }
 
-bool is_linear_weight(const Parameter& parameter) {
-    if (parameter.shape.size() != 2) return false;
-    for (const std::string_view linear : {"linear_", "eh_proj", "latent_proj", "in_proj.weight", "out_proj.weight"}) {
-        if (parameter.name.find(linear) != std::string::npos) return true;
-    }
-    return false;
+bool packed_heads_divide(const Attention& attention, std::int64_t tp) {
+    if (attention.kv_heads % tp == 0) return true;
+    return tp % attention.kv_heads == 0 && (attention.heads + 2 * attention.kv_heads) * attention.head_dim % tp == 0;
 }
 
 bool packed_heads_divide(const ModelSpec& model, std::int64_t tp) {
-    if (model.mla || model.kv_heads % tp == 0) return true;
-    return tp % model.kv_heads == 0 && (model.heads + 2 * model.kv_heads) * model.head_dim % tp == 0;
+    Attention attention;
+    attention.heads = model.heads;
+    attention.kv_heads = model.kv_heads;
+    attention.head_dim = model.head_dim;
+    return model.mla || packed_heads_divide(attention, tp);
 }
 
 std::vector<Parameter> layer_parameters(const ModelSpec& model, LayerKind kind, std::int64_t tp, std::int64_t ep, std::int64_t etp,

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "plan/layers/attention.hpp"
 #include "plan/layers/layer_tensor.hpp"
 #include "plan/layout/layout.hpp"
 #include "plan/layout/stage_split.hpp"
@@ -33,12 +34,11 @@ struct Parameter {
     bool shared_embedding = false;  ///< the tied word embedding, held by first and last stage when pp > 1
     bool embedding_copy = false;    ///< a copy of it after the first stage, which gradient norms do not count again
     bool no_weight_decay = false;   ///< biases and one-dimensional norms
+    /// Weights that linear layers multiply with, Transformer Engine's where it makes them (DtypeClass::gemm_weight): neither embeddings,
+    /// output layer and router nor convolutions.
+    bool linear_weight = false;
     [[nodiscard]] std::int64_t count() const;
 };
-
-/// Weights that linear layers multiply with, Transformer Engine's where it makes them: neither embeddings, output layer and router nor
-/// convolutions.
-[[nodiscard]] bool is_linear_weight(const Parameter& parameter);
 
 /// The kinds of decoder layer a model has.
 enum class LayerKind : std::uint8_t { dense, moe };
@@ -59,6 +59,7 @@ struct ParameterCount {
 /// True if the packed q, k, v projection divides over tp: by whole kv heads, or with tp a multiple of them by equal parts of one head's
 /// group. Always true with MLA, which has no packed projection.
 [[nodiscard]] bool packed_heads_divide(const ModelSpec& model, std::int64_t tp);
+[[nodiscard]] bool packed_heads_divide(const Attention& attention, std::int64_t tp);
 
 /// Parameters of one decoder layer (names under `prefix`) with tensor parallel size tp, ep and etp. Order of modules as
 /// Megatron-core registers them: input_layernorm / linear_proj / linear_qkv (with the layer norm weights fused into

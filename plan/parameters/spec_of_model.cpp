@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "plan/model/layer_parts.hpp"
-#include "plan/parameters/computed_streams.hpp"
 #include "plan/parameters/member_parts.hpp"
 #include "plan/parameters/model_adapter.hpp"
 
@@ -315,6 +314,12 @@ void add_parts(const Mixture& mixture, std::int64_t hidden, const Norm& norm, st
     if (mixture.choosing_words > 0) parts.push_back({"word_choice", {{"words", mixture.choosing_words}, {"top_k", mixture.top_k}}});
 }
 
+}  // namespace
+
+LayerPart stream_maps_part(const HyperConnections& streams, std::int64_t halves) {
+    return {"hyper_connection", {{"streams", streams.streams}, {"maps", streams.maps()}, {"scales", 3}, {"copies", halves}}};
+}
+
 LayerComposition composition_of(const Layer& layer, std::int64_t hidden) {
     LayerComposition composition;
     const std::int64_t halves = (layer.mixer ? 1 : 0) + (layer.feed_forward ? 1 : 0);
@@ -340,12 +345,11 @@ LayerComposition composition_of(const Layer& layer, std::int64_t hidden) {
     return composition;
 }
 
-/// Parts outside the layers that layers read, and the final norm.
-std::vector<LayerPart> parts_beside(const Model& model, const ModelSpec& spec) {
+std::vector<LayerPart> parts_beside(const std::vector<Layer>& kinds, const Norm& final_norm, const ModelSpec& spec) {
     std::map<std::int64_t, LayerPart> blocks;
     std::int64_t input = 0, streams = 1;
     const auto read_inputs = [&](const GemmaAttention& attention) { input = std::max(input, attention.layer_input_width); };
-    for (const Layer& layer : model.kinds) {
+    for (const Layer& layer : kinds) {
         if (const auto* mixer = mixer_as<GemmaAttention>(layer)) read_inputs(*mixer);
         if (const auto* mixer = mixer_as<Gemma3nLayer>(layer)) {
             read_inputs(mixer->attention);
@@ -364,11 +368,9 @@ std::vector<LayerPart> parts_beside(const Model& model, const ModelSpec& spec) {
     if (input > 0) parts.push_back({"layer_input_norm", {{"width", input}}});
     if (const auto& mixed = spec.hyper_connections; mixed && mixed->learned_head)
         parts.push_back({"hyper_connection", {{"streams", mixed->streams}, {"maps", mixed->streams}, {"scales", 1}, {"copies", 1}}});
-    parts.push_back(norm_part(model.head.norm, model.hidden, 1, 0));
+    parts.push_back(norm_part(final_norm, spec.hidden, 1, 0));
     return parts;
 }
-
-}  // namespace
 
 std::optional<ModelSpec> spec_of_fields(const Model& model) {
     const bool described = std::all_of(model.kinds.begin(), model.kinds.end(),
@@ -396,7 +398,7 @@ ModelSpec spec_of_parts(const Model& model) {
     ModelSpec spec = stated_spec(model);
     for (const Layer& layer : model.kinds) spec.compositions.push_back(composition_of(layer, model.hidden));
     spec.composition_of_layer = model.kind_of_layer;
-    spec.beside_layers = parts_beside(model, spec);
+    spec.beside_layers = parts_beside(model.kinds, model.head.norm, spec);
     return spec;
 }
 

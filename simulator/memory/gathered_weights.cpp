@@ -38,7 +38,7 @@ void add_turns(const Buffers& buffers, std::vector<std::int64_t>& list) {
 std::int64_t weight_parts(const Parameter& parameter, const WeightShards& shards) {
     if (parameter.shape.size() != 2) return 1;
     if (named(parameter, "word_embeddings.weight") || named(parameter, "output_layer.weight")) return shards.dense;
-    if (!is_linear_weight(parameter) || is_whole_linear(parameter)) return 1;
+    if (!parameter.linear_weight || is_whole_linear(parameter)) return 1;
     if (named(parameter, "latent_proj")) return shards.latent_projections ? shards.dense : 1;
     return parameter.expert ? shards.experts : shards.dense;
 }
@@ -59,7 +59,7 @@ void GatherBufferList::add(const Parameter& parameter, std::int64_t layers, Use 
     const std::int64_t parts = weight_parts(parameter, training_.megatron.weight_shards);
     if (parts == 1) return;
     const std::int64_t rows = padded_rows(parameter, parts, training_), columns = parameter.shape[1];
-    const bool quantised = training_.fp8_parameters && is_linear_weight(parameter) && !use.in_bf16;
+    const bool quantised = training_.fp8_parameters && parameter.linear_weight && !use.in_bf16;
     const std::int64_t sixteen_bits = rows * columns * bytes_of(training_.compute_dtype());
     std::int64_t gathered = sixteen_bits, along_rows = sixteen_bits;
     if (quantised) {

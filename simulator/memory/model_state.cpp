@@ -100,7 +100,7 @@ ModelStates::Fp8Copies ModelStates::fp8_of(const std::vector<Parameter>& paramet
     if (!quantised(workload_.training.precision)) return sum;
     const OwnFp8 runs = own_fp8(workload_.model, workload_.training);
     for (const Parameter& parameter : parameters) {
-        if (!is_linear_weight(parameter)) continue;
+        if (!parameter.linear_weight) continue;
         const std::int64_t rows = parameter.shape[0], columns = parameter.shape[1];
         const Fp8WeightBytes copies = fp8_weight_bytes(rows, columns, workload_.training.format(), workload_.cluster.compute_capability);
         sum.megatron += copies;
@@ -110,7 +110,7 @@ ModelStates::Fp8Copies ModelStates::fp8_of(const std::vector<Parameter>& paramet
 }
 
 model::BufferParameter ModelStates::in_buffer(const Parameter& parameter, bool in_bf16) const {
-    const bool fp8 = !in_bf16 && workload_.training.fp8_parameters && is_linear_weight(parameter);
+    const bool fp8 = !in_bf16 && workload_.training.fp8_parameters && parameter.linear_weight;
     return {.numel = parameter.count(),
             .dtype = fp8 ? Dtype::fp8 : workload_.training.compute_dtype(),
             .shared_embedding = parameter.shared_embedding,

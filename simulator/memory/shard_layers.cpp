@@ -157,13 +157,12 @@ struct ShardLayers::State {
         return sizes;
     }
 
-    [[nodiscard]] const LayerPart* mixer_of(std::size_t plain_layer) const {
-        return workload.model.compositions.empty() || plain_layer >= kinds.mixers.size() ? nullptr : &kinds.mixers[plain_layer].part;
+    [[nodiscard]] const Mixer* mixer_of(std::size_t plain_layer) const {
+        return plain_layer < kinds.mixers.size() && kinds.mixers[plain_layer].mixer ? &*kinds.mixers[plain_layer].mixer : nullptr;
     }
 
     /// `fields`: those of the traced layer.
-    TracePointer under_policies(TracePointer trace, const PieceSizes& sizes, const ModelSpec& fields,
-                                const LayerPart* mixer = nullptr) const {
+    TracePointer under_policies(TracePointer trace, const PieceSizes& sizes, const ModelSpec& fields, const Mixer* mixer = nullptr) const {
         const bool megatron = sizes.engine == Engine::megatron;
         const bool assumes_fp8 = !megatron && sizes.keep_steps && sizes.fp8 == OwnFp8::none && quantised(workload.training.precision);
         if (!megatron && !assumes_fp8) return trace;

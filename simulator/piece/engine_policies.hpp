@@ -19,7 +19,7 @@ struct PolicyContext {
     const ModelSpec& model;
     const TrainingSpec& training;
     const PieceSizes& sizes;
-    const LayerPart* mixer = nullptr;  ///< set for layers of a composition; null if the model's fields describe the layer
+    const Mixer* mixer = nullptr;  ///< set for layers of a composition; null if the model's fields describe the layer
     [[nodiscard]] const MegatronSwitches& megatron() const { return training.megatron; }
 };
 

@@ -15,7 +15,7 @@
 #include "model/layers/model_chunk.hpp"
 #include "model/layers/routing_log.hpp"
 #include "model/ops/checks.hpp"
-#include "plan/parameters/composed_layer.hpp"
+#include "plan/parameters/model_adapter.hpp"
 #include "plan/parameters/parameters.hpp"
 #include "plan/text/errors.hpp"
 #include "simulator/piece/piece_recorder.hpp"
@@ -101,7 +101,7 @@ model::WeightTable weights_of(model::Device& device, const ModelSpec& model, con
                                                    : model::Shape{s[0], s[1], s[2]};
         model::Weight weight{device.empty(shape, sizes.dtype, MemoryCategory::parameters, "parameter"),
                              device.empty(shape, sizes.grad_dtype, MemoryCategory::gradients, "gradient")};
-        if (sizes.fp8 != OwnFp8::none && is_linear_weight(parameter)) {
+        if (sizes.fp8 != OwnFp8::none && parameter.linear_weight) {
             weight.fp8 = model::make_fp8_weight(device, s[0], s[1], sizes.fp8);
             followed[parameter.expert ? 1 : 0].push_back(weight);
             weight.fp8->fresh = true;  // only the first microbatch of a step casts; this one represents all others
@@ -313,7 +313,7 @@ void add_depth(const Recorded& recorded, std::size_t mtp, std::vector<PieceRange
 
 bool mixer_carries_state(const ModelSpec& model) {
     if (model.compositions.empty()) return false;
-    const ComposedLayer layer = composed_layer(model, 0);
+    const Layer layer = typed_layer(model, 0);
     return layer.mixer && carries_state(*layer.mixer);
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
+#include <variant>
 #include <vector>
 
 #include "model/layers/gated_delta_net.hpp"
@@ -10,8 +11,6 @@
 #include "model/ops/checks.hpp"
 #include "model/ops/recurrent_arguments.hpp"
 #include "model/ops/scratch.hpp"
-#include "plan/model/layer_parts.hpp"
-#include "plan/parameters/computed_parts.hpp"
 #include "plan/text/errors.hpp"
 #include "simulator/piece/step_edits.hpp"
 
@@ -23,9 +22,10 @@ using model::MemoryCategory;
 /// Tokens of a chunk (flash-linear-attention, ops/gated_delta_rule/chunk.py).
 constexpr std::int64_t kChunk = 64;
 
-bool runs_in(const PolicyContext& context, StateKernels kernels) {
-    const ComputedPart* const mixer = context.mixer == nullptr ? nullptr : find_computed_part(*context.mixer);
-    return mixer != nullptr && mixer->traits.megatron_kernels == kernels;
+/// The mixer of a traced layer; nullptr where it is of another kind.
+template <class Kind>
+const Kind* mixer_as(const PolicyContext& context) {
+    return std::get_if<Kind>(context.mixer);
 }
 
 const LayerEditor::Tensor& kept_output(LayerEditor& layer, std::string_view name) {
@@ -44,31 +44,32 @@ struct DeltaSizes {
     std::int64_t rows, value_heads, key_dim, value_dim;
     explicit DeltaSizes(const PolicyContext& context)
         : rows(context.sizes.rows()),
-          value_heads(part_size(*context.mixer, "value_heads") / context.sizes.tp),
-          key_dim(part_size(*context.mixer, "key_dim")),
-          value_dim(part_size(*context.mixer, "value_dim")) {}
+          value_heads(mixer_as<GatedDeltaNet>(context)->value_heads / context.sizes.tp),
+          key_dim(mixer_as<GatedDeltaNet>(context)->key_dim),
+          value_dim(mixer_as<GatedDeltaNet>(context)->value_dim) {}
 };
 
 /// Sizes of this rank's delta rule.
 model::DeltaRuleSizes rule_sizes(const PolicyContext& context) {
-    const auto size = [&](std::string_view name) { return part_size(*context.mixer, name); };
     const std::int64_t batch = context.sizes.micro_batch, cp = context.sizes.cp, places = context.sizes.rows() * cp / batch;
     const std::int64_t tp = context.sizes.tp * cp;  // divisor of the heads while the rule runs
     // Megatron-LM has kernels for gated delta nets, but no Kimi delta attention.
-    if (!runs_in(context, StateKernels::chunked_delta_rule))
+    if (const auto* const kimi = mixer_as<KimiDeltaAttention>(context))
         return {.places = places,
                 .batch = batch,
-                .key_heads = size("heads") / tp,
-                .value_heads = size("heads") / tp,
-                .key_dim = size("head_dim"),
-                .value_dim = size("head_dim"),
+                .key_heads = kimi->heads / tp,
+                .value_heads = kimi->heads / tp,
+                .key_dim = kimi->head_dim,
+                .value_dim = kimi->head_dim,
                 .channel_decays = true};
+    const auto* const net = mixer_as<GatedDeltaNet>(context);
+    MGPLAN_ASSERT(net != nullptr, "the layer has a delta rule");
     return {.places = places,
             .batch = batch,
-            .key_heads = size("key_heads") / tp,
-            .value_heads = size("value_heads") / tp,
-            .key_dim = size("key_dim"),
-            .value_dim = size("value_dim")};
+            .key_heads = net->key_heads / tp,
+            .value_heads = net->value_heads / tp,
+            .key_dim = net->key_dim,
+            .value_dim = net->value_dim};
 }
 
 /// Replaces the workspace of mgplan's chunked delta rule by the scratch of the sequential one, states before each chunk and each of its
@@ -107,11 +108,11 @@ void hold_scratch_of_a_walk(LayerEditor& layer, TraceRange where, const PolicyCo
 }  // namespace
 
 bool scans(const PolicyContext& context) {
-    return runs_in(context, StateKernels::chunked_scan);
+    return mixer_as<Mamba2>(context) != nullptr;
 }
 
 bool applies_delta_rule(const PolicyContext& context) {
-    return runs_in(context, StateKernels::chunked_delta_rule);
+    return mixer_as<GatedDeltaNet>(context) != nullptr;
 }
 
 void fuse_scans(LayerEditor& layer, const PolicyContext& context) {

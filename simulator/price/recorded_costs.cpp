@@ -349,7 +349,7 @@ struct RecordedCosts::State {
             costs.mixers.push_back(price(trace, Piece::recurrent, shard));
             // tp divides its heads.
             costs.mixers.back().forward_flops +=
-                model_flops_of_state(kinds.mixers[plain_layer].part, static_cast<double>(sizes.rows()) / static_cast<double>(sizes.tp));
+                model_flops_of_state(*kinds.mixers[plain_layer].mixer, static_cast<double>(sizes.rows()) / static_cast<double>(sizes.tp));
             costs.windowed.emplace_back();
             return;
         }

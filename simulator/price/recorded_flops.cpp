@@ -1,8 +1,8 @@
 #include "simulator/price/recorded_flops.hpp"
 
+#include <variant>
 #include <vector>
 
-#include "plan/parameters/computed_parts.hpp"
 #include "plan/parameters/layer_kinds.hpp"
 #include "simulator/piece/piece_trace.hpp"
 #include "simulator/price/packed_attention.hpp"
@@ -19,6 +19,54 @@ double flops_of(const PieceTrace& trace, Piece piece, double attention_share = 1
     return flops;
 }
 
+double product(std::int64_t one, std::int64_t other) {
+    return static_cast<double>(one) * static_cast<double>(other);
+}
+
+// FLOPs of the forward of a state along the sequence for one token; 0 where none count.
+
+/// Nine operations for each channel and value of the state, as Mamba's authors count them (github.com/state-spaces/mamba, issue 110).
+double state_flops(const Mamba& mamba) {
+    return 9 * product(mamba.inner_width, mamba.state_size);
+}
+
+/// Seven, as Megatron-LM counts them (training.py, mamba_layer_flops).
+double state_flops(const Mamba2& mamba2) {
+    return 7 * product(mamba2.inner_width, mamba2.state_size);
+}
+double state_flops(const AttentionBesideMamba2& mixer) {
+    return state_flops(mixer.mamba2);
+}
+double state_flops(const SharedBlockMamba2& mixer) {
+    return state_flops(mixer.mamba2);
+}
+
+/// The convolution, and four products with a state of `key` values a channel, as Megatron-LM counts them (training.py, gdn_layer_flops).
+double delta_rule_flops(std::int64_t taps, std::int64_t convolved, std::int64_t values, std::int64_t key) {
+    return 2.0 * (product(taps, convolved) + 4 * product(values, key));
+}
+double state_flops(const GatedDeltaNet& net) {
+    const std::int64_t keys = net.key_heads * net.key_dim, values = net.value_heads * net.value_dim;
+    return delta_rule_flops(net.conv_taps, 2 * keys + values, values, net.key_dim);
+}
+
+/// As a delta net with a decay for each value of a key, which is no product (docs/decisions/0023).
+double state_flops(const KimiDeltaAttention& attention) {
+    const std::int64_t width = attention.heads * attention.head_dim;
+    return delta_rule_flops(attention.conv_taps, 3 * width, width, attention.head_dim);
+}
+
+/// The two products that write the state and read it.
+double state_flops(const LightningAttention& attention) {
+    const auto dim = static_cast<double>(attention.head_dim);
+    return 4 * static_cast<double>(attention.heads) * dim * dim;
+}
+
+template <class Kind>
+double state_flops(const Kind& /*mixer*/) {
+    return 0;
+}
+
 }  // namespace
 
 double model_flops_of(const PieceStep& step, double attention_share) {
@@ -28,10 +76,8 @@ double model_flops_of(const PieceStep& step, double attention_share) {
     return (step.op.name == "attention_backward" ? 2 : 1) * attention_share * step.op.part.causal_half_flops();
 }
 
-double model_flops_of_state(const LayerPart& mixer, double rows) {
-    const ComputedPart* const computed = find_computed_part(mixer);
-    if (computed == nullptr || computed->traits.state_flops == nullptr) return 0;
-    return rows * computed->traits.state_flops(stated_sizes(mixer, 0));  // no width of a mixer's state equals the model's
+double model_flops_of_state(const Mixer& mixer, double rows) {
+    return rows * std::visit([](const auto& kind) { return state_flops(kind); }, mixer);
 }
 
 double model_flops(const ModelSpec& model, const BatchSpec& batch) {
@@ -51,7 +97,7 @@ double model_flops(const ModelSpec& model, const BatchSpec& batch) {
         const PieceTrace trace = trace_dense_pieces(kinds.plain_layers[i], one);
         if (i < kinds.mixers.size()) {
             const double of_state =
-                kinds.mixers[i].carries_state ? 3 * model_flops_of_state(kinds.mixers[i].part, static_cast<double>(batch.sequence)) : 0;
+                kinds.mixers[i].carries_state ? 3 * model_flops_of_state(*kinds.mixers[i].mixer, static_cast<double>(batch.sequence)) : 0;
             mixers.push_back(flops_of(trace, piece_of_mixer(kinds.mixers[i]), packed_attention(batch).share) + of_state);
         }
         if (trace.holds(Piece::dense)) feed_forwards.push_back(flops_of(trace, Piece::dense));

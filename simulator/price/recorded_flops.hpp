@@ -1,6 +1,7 @@
 #pragma once
 // Model FLOPs: the part of a record's arithmetic that the model's definition requires.
 
+#include "plan/layers/layer.hpp"
 #include "plan/model/model_spec.hpp"
 #include "plan/training/batch_spec.hpp"
 #include "simulator/piece/piece_step.hpp"
@@ -12,9 +13,9 @@ namespace mgplan::simulator {
 /// sequences, the pairs of their documents divided by those of whole sequences.
 [[nodiscard]] double model_flops_of(const PieceStep& step, double attention_share = 1);
 
-/// Model FLOPs of the forward of a mixer's recurrent state over `rows` rows, by the mixer's kind (plan/parameters/computed_parts.hpp); a
+/// Model FLOPs of the forward of a mixer's recurrent state over `rows` rows, by the mixer's kind (plan/layers/layer.hpp); a
 /// backward has twice as many. 0 for attention.
-[[nodiscard]] double model_flops_of_state(const LayerPart& mixer, double rows);
+[[nodiscard]] double model_flops_of_state(const Mixer& mixer, double rows);
 
 /// FLOPs of the model for one whole batch, forward and backward: only GEMMs, attention counted causally. As Megatron-LM's training.py,
 /// num_floating_point_operations, counts them, with two small differences: the vocabulary is padded as with tp = 1, so that layouts

@@ -73,6 +73,13 @@ TEST(BuffersOfModel, FollowTheModelsStagesAndGroups) {
     EXPECT_THAT(say("buffers --model llama3-8b --pp 2 --vpp 2 --dp 2 --format json").out, StartsWith(R"({"bucket_size":40000000)"));
 }
 
+TEST_F(BuffersCommand, RefusesModelsThatAreOnlyCounted) {
+    const TempFile config("counted.json",
+                          R"({"model_type":"bitnet","vocab_size":1024,"hidden_size":64,"intermediate_size":128,"num_hidden_layers":2,)"
+                          R"("num_attention_heads":4,"num_key_value_heads":4,"max_position_embeddings":256})");
+    expect_refused("buffers --model " + config.path() + " --dp 2", "model_type 'bitnet' is counted and nothing else");
+}
+
 TEST_F(BuffersCommand, RefusesBadOptions) {
     expect_refused("buffers", "--params or --model is missing");
     expect_refused("buffers", "--dp is missing");

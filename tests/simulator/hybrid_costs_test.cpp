@@ -86,14 +86,15 @@ TEST(HybridCosts, ModelFlopsAreThoseOfTheClosedForm) {
     const double token = 24 * mamba + 24 * mlp + 4 * attention + 2 * h * vocab;
     const double expected = 3 * token * s * 16;
     EXPECT_NEAR(model_flops(nemotron(), {16, 4096}), expected, 1e-9 * expected);
-    const LayerPart delta{"gated_delta_net", {{"key_heads", 2}, {"key_dim", 8}, {"value_heads", 4}, {"value_dim", 16}, {"conv", 4}}};
+    const GatedDeltaNet delta{.key_heads = 2, .key_dim = 8, .value_heads = 4, .value_dim = 16, .conv_taps = 4};
     EXPECT_EQ(model_flops_of_state(delta, 10), 2 * 10 * (4 * (2 * 16 + 64) + 4 * 64 * 8));
-    const LayerPart kimi{"kimi_delta_attention", {{"heads", 4}, {"head_dim", 8}, {"conv", 4}}};
+    const KimiDeltaAttention kimi{.heads = 4, .head_dim = 8, .conv_taps = 4};
     EXPECT_EQ(model_flops_of_state(kimi, 10), 2 * 10 * (4 * 3 * 32 + 4 * 32 * 8));
-    EXPECT_EQ(model_flops_of_state({"lightning_attention", {{"heads", 4}, {"head_dim", 8}}}, 10), 10 * 2 * 2 * 4 * 8 * 8);
-    const LayerPart beside{"attention_beside_mamba2", {{"inner", 64}, {"state", 16}}};
+    EXPECT_EQ(model_flops_of_state(LightningAttention{.heads = 4, .head_dim = 8}, 10), 10 * 2 * 2 * 4 * 8 * 8);
+    AttentionBesideMamba2 beside;
+    beside.mamba2 = {.inner_width = 64, .state_size = 16};
     EXPECT_EQ(model_flops_of_state(beside, 10), 10 * 7 * 64 * 16) << "as Mamba-2 that stands alone";
-    EXPECT_EQ(model_flops_of_state({"attention", {}}, 10), 0);
+    EXPECT_EQ(model_flops_of_state(Attention{}, 10), 0);
 }
 
 TEST(HybridCosts, AScanTakesTheLongerOfItsBytesAndItsOperations) {
@@ -185,7 +186,7 @@ TEST(HybridCosts, MegatronsKernelsKeepMore) {
         };
         ASSERT_EQ(walks(false).size(), 1U) << "a scan or a delta rule";
         ASSERT_EQ(walks(true).size(), 1U);
-        const bool scans = kinds.mixers[mixer].part.kind == "mamba2";
+        const bool scans = std::holds_alternative<Mamba2>(*kinds.mixers[mixer].mixer);
         // 64 heads of 64 and 4 groups a rank: four products with states of 128 and pairs of 128 places. 16 value heads of 128, two for a
         // key head: scores of both its vectors, four products with pairs of 64 places, three with states.
         EXPECT_EQ(walks(false)[0].product_flops,
@@ -195,7 +196,7 @@ TEST(HybridCosts, MegatronsKernelsKeepMore) {
         EXPECT_EQ(bytes_named(trace, "delta rule workspace") > 0, !scans);
         double own = 0;
         for (const PieceStep& step : trace.range(Piece::recurrent, false).steps) own += step.op.name == "delta_rule" ? step.op.flops : 0;
-        apply_megatron_policies(trace, {fields, work.training, sizes, &kinds.mixers[mixer].part});
+        apply_megatron_policies(trace, {fields, work.training, sizes, &*kinds.mixers[mixer].mixer});
         EXPECT_EQ(walks(false).size() + walks(true).size(), 0U) << "kernels of Triton";
         EXPECT_EQ(bytes_named(trace, "scan workspace"), 0);
         EXPECT_EQ(bytes_named(trace, "delta rule workspace"), 0);
@@ -238,7 +239,7 @@ struct StateUnderContext {
         trace = trace_dense_pieces(kinds.plain_layers[mixer], sizes);
         const Workload work = dgx_workload(model);
         if (engine == Engine::megatron)
-            apply_megatron_policies(trace, {fields_of_layer(kinds.plain_layers[mixer]), work.training, sizes, &kinds.mixers[mixer].part});
+            apply_megatron_policies(trace, {fields_of_layer(kinds.plain_layers[mixer]), work.training, sizes, &*kinds.mixers[mixer].mixer});
     }
     /// What each all-to-all over cp takes, forward or backward.
     [[nodiscard]] std::vector<std::int64_t> exchanges(bool backward) const {
@@ -322,7 +323,7 @@ std::vector<std::pair<std::string, std::int64_t>> scratch_of_rules(const ModelSp
     sizes.traits.kind = device;
     PieceTrace trace = trace_dense_pieces(kinds.plain_layers[mixer], sizes);
     const Workload work = dgx_workload(spec);
-    apply_megatron_policies(trace, {fields_of_layer(kinds.plain_layers[mixer]), work.training, sizes, &kinds.mixers[mixer].part});
+    apply_megatron_policies(trace, {fields_of_layer(kinds.plain_layers[mixer]), work.training, sizes, &*kinds.mixers[mixer].mixer});
     std::map<std::int64_t, std::pair<std::string, std::int64_t>> taken, returned;
     for (const auto& tensor : trace.tensors) {
         const auto named = [&](std::string_view words) { return tensor.name.find(words) != std::string_view::npos; };

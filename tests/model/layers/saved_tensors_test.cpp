@@ -81,7 +81,7 @@ std::int64_t kept(const ModelSpec& model, bool sequence_parallel, EnumSet<Recomp
         const Shape shape = parameter.shape.size() == 1 ? Shape{parameter.shape[0]} : Shape{parameter.shape[0], parameter.shape[1]};
         Weight weight{device.empty(shape, Dtype::bf16, MemoryCategory::parameters, "weight"),
                       device.empty(shape, Dtype::fp32, MemoryCategory::gradients, "gradient")};
-        if (fp8 && is_linear_weight(parameter)) weight.fp8 = make_fp8_weight(device, shape[0], shape[1], scaling);
+        if (fp8 && parameter.linear_weight) weight.fp8 = make_fp8_weight(device, shape[0], shape[1], scaling);
         weights.add(parameter.name, std::move(weight));
     }
     const DecoderLayer layer(model, weights, "", 0, recompute);

@@ -133,7 +133,7 @@ TEST(Fp8Blockwise, KeepsTwoCopiesOfAWeightAndTheScalesOfBothWays) {
     const auto padded = [](std::int64_t count) { return (count + 3) / 4 * 4; };
     const auto parameters = stage_parameters(model, narrow.layout, 0);
     for (const Parameter& parameter : parameters.front()) {
-        if (!is_linear_weight(parameter)) continue;
+        if (!parameter.linear_weight) continue;
         const std::int64_t down = squares(parameter.shape[0]), across = squares(parameter.shape[1]);
         bytes += 2 * parameter.count() + 4 * (down * padded(across) + across * padded(down));
     }

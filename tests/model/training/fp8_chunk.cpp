@@ -252,7 +252,7 @@ reference::Result run_chunk(const ModelSpec& model, const ChunkCase& c, WeightsB
             const Shape shape = s.size() == 1 ? Shape{s[0]} : Shape{s[0], s[1]};
             Weight weight{make(device, shape, Dtype::fp64, values_of(model, parameter, holder_of(parameter, c, rank))),
                           device.zeros(shape, Dtype::fp64, MemoryCategory::gradients, "gradient")};
-            if (c.scaling != OwnFp8::none && is_linear_weight(parameter)) {
+            if (c.scaling != OwnFp8::none && parameter.linear_weight) {
                 weight.fp8 = make_fp8_weight(device, s[0], s[1], c.scaling);
                 (parameter.expert ? experts_in_fp8 : in_fp8).push_back(weight);
             }

@@ -103,7 +103,7 @@ std::pair<std::int64_t, std::int64_t> buffer_elements(const TrainingTask& task) 
     const auto parameters = stage_parameters(task.model, task.layout, 0);
     for (const Parameter& parameter : parameters.front())
         list.push_back({.numel = parameter.count(),
-                        .dtype = stores_own_fp8(task.model, task.training) && is_linear_weight(parameter) ? Dtype::fp8 : Dtype::bf16,
+                        .dtype = stores_own_fp8(task.model, task.training) && parameter.linear_weight ? Dtype::fp8 : Dtype::bf16,
                         .shared_embedding = parameter.shared_embedding});
     std::pair<std::int64_t, std::int64_t> elements;
     for (const BufferLayout& buffer : buffers_of(list, buffer_options(task.layout, task.training, 0, 0)))
@@ -124,7 +124,7 @@ TEST(Fp8Parameters, TakeAByteAndAreSentInOne) {
     std::int64_t weights = 0, linear = 0;
     const auto parameters = stage_parameters(model, stored.layout, 0);
     for (const Parameter& parameter : parameters.front()) {
-        if (!is_linear_weight(parameter)) continue;
+        if (!parameter.linear_weight) continue;
         ++weights;
         linear += parameter.count();
     }

@@ -137,7 +137,7 @@ TEST(Fp8, KeepsAByteForEachValueThatProductsRead) {
     std::int64_t elements = 0, matrices = 0;
     const auto parameters = stage_parameters(model, narrow.layout, 0);
     for (const Parameter& parameter : parameters.front()) {
-        if (!is_linear_weight(parameter)) continue;
+        if (!parameter.linear_weight) continue;
         elements += parameter.count();
         ++matrices;
     }
