@@ -3,6 +3,7 @@
 import re
 import statistics
 
+import blind
 import megatron_estimate
 
 BEGIN, END = "<!-- written by tests/accuracy/score MGPLAN --write -->\n", "<!-- end -->\n"
@@ -26,13 +27,22 @@ def constant(rows):
     return utilisation, [each / utilisation - 1 for each in measured]
 
 
-def comparison(rows):
-    """A table in Markdown. `rows` are those of `score`, of which the 16-bit ones count."""
+def blind_errors(unseen):
+    """Errors of the frozen predictions of runs that nobody had tuned for."""
+    return [unseen.frozen[record["id"]]["seconds"] / record["seconds"] - 1 for record in unseen.records
+            if record.get("counts_time") and record.get("seconds") and "refused" not in unseen.frozen[record["id"]]]
+
+
+def comparison(rows, unseen):
+    """A table in Markdown. `rows` are those of `score`, of which the 16-bit ones count; `unseen`: blind.Records."""
     rows = [row for row in rows if row.sixteen_bit]
     timed, weighed = [row for row in rows if row.measured["time"]], [row for row in rows if row.measured["memory"]]
     lines = ["| tool | step time: mean error | memory: mean error |", "|---|---|---|",
              f"| **mgplan** | **{percent([r.error('time') for r in timed])}** ({len(timed)} runs) | "
              f"**{percent([r.error('memory') for r in weighed])}** ({len(weighed)} runs) |"]
+    errors = blind_errors(unseen)
+    lines.append(f"| **mgplan**, runs predicted before anybody used them | **{percent(errors)}** ({len(errors)} runs, all precisions; "
+                 f"bias {100 * statistics.fmean(errors):+.1f} %) | |")
     estimated = [(megatron_estimate.run_bytes(row.record), row) for row in weighed]
     estimated = [(bytes_ / row.measured["memory"] - 1, row.error("memory")) for bytes_, row in estimated if bytes_ is not None]
     lines.append(f"| Megatron-LM's own estimate | no prediction | {beside(*zip(*estimated))} |")
@@ -47,6 +57,6 @@ def comparison(rows):
     return "\n".join(lines) + "\n"
 
 
-def rewritten(page, rows):
+def rewritten(page, rows, unseen=None):
     """`page` with the table of today; unchanged where it has no place for one."""
-    return re.sub(f"(?s){re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: f"{BEGIN}{comparison(rows)}{END}", page)
+    return re.sub(f"(?s){re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: f"{BEGIN}{comparison(rows, unseen or blind.Records())}{END}", page)

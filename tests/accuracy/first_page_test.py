@@ -18,7 +18,10 @@ def run(source, seconds, predicted, peer=None, mfu=0.5, sixteen_bit=True):
 class FirstPage(unittest.TestCase):
     def test_each_error_is_over_the_same_runs_as_ours(self):
         rows = [run("simumax-b200", 10, 11, peer=12), run("other", 10, 10), run("other", 10, 99, sixteen_bit=False)]
-        text = first_page.comparison([*rows, self.weighed()])
+        unseen = SimpleNamespace(records=[{"id": "one", "seconds": 10, "counts_time": True}, {"id": "two", "seconds": 10, "counts_time": True}],
+                                 frozen={"one": {"seconds": 8}, "two": {"refused": True}})
+        text = first_page.comparison([*rows, self.weighed()], unseen)
+        self.assertIn("runs predicted before anybody used them | **20.0 %** (1 runs, all precisions; bias -20.0 %)", text)
         self.assertIn("| **mgplan** | **5.0 %** (2 runs) | **25.0 %** (1 runs) |", text)
         self.assertIn("| SimuMax, as published | 20.0 % (mgplan on the same 1 runs: 10.0 %) | no prediction published |", text)
 
