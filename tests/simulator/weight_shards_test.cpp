@@ -27,6 +27,8 @@ Parameter parameter(const std::string& name, std::vector<std::int64_t> shape, bo
     one.name = name;
     one.shape = std::move(shape);
     one.expert = expert;
+    one.linear_weight =
+        one.shape.size() == 2 && (name.find("linear_") != std::string::npos || name.find("latent_proj") != std::string::npos);
     return one;
 }
 

@@ -54,7 +54,7 @@ TEST_P(Presets, AreTracedOnShapesInEveryStage) {
             (void)trainer.step([](std::int64_t, std::span<std::int32_t>) {}, 1e-4);
             const auto bytes = [&](MemoryCategory category) { return device.memory().current[static_cast<std::size_t>(category)]; };
             EXPECT_EQ(bytes(MemoryCategory::activations), 0) << "everything kept was consumed";
-            // Buffers pad to at most 64 elements a parameter and 128 a bucket.
+            // Buffers pad to at most 64 elements a parameter and 128 a bucket, of which each has at least 40 million.
             const std::int64_t count = stage_parameter_count(model, task.layout, stage).total();
             const auto parameters = stage_parameters(model, task.layout, stage);
             std::int64_t padding = 0;
@@ -68,7 +68,7 @@ TEST_P(Presets, AreTracedOnShapesInEveryStage) {
                     biases += record.bytes;
             }
             EXPECT_EQ(biases > 0, model.moe && model.moe->expert_bias);
-            EXPECT_LE(bytes(MemoryCategory::parameters) - biases, 2 * (count + padding + 1024));
+            EXPECT_LE(bytes(MemoryCategory::parameters) - biases, 2 * (count + padding + 1024 + 128 * (count / 40'000'000)));
             // The last stage has logits for the next token and for each depth of multi-token prediction.
             const auto made = [&](std::string_view name, std::int64_t size) {
                 return std::count_if(device.allocations().begin(), device.allocations().end(),
