@@ -376,7 +376,9 @@ void settle_engine(const WorkloadOptions& values, ResolvedWorkload& resolved) {
     if (values.engine) resolved.engine = parse_engine(*values.engine).value_or(kDefaultEngine);
     if (!values.engine) resolved.assumed.push_back(fmt::format("engine {}", to_string(resolved.engine)));
     if (resolved.engine == Engine::mgplan && values.loss_fusion)
-        throw ConfigError("--loss-fusion chooses among Megatron-LM's losses, and engine mgplan has one of its own; leave it out");
+        throw ConfigError(
+            fmt::format("--loss-fusion {} chooses among Megatron-LM's losses, and engine mgplan has one of its own; leave it out",
+                        *values.loss_fusion));
     if (resolved.engine == Engine::megatron && training.offload.optimizer > 0) {
         // Megatron-LM requires these settings with it (arguments.py, validate_args).
         if (values.offload && !training.distributed_optimizer)

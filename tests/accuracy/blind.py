@@ -19,6 +19,8 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import recipes
+
 HERE = Path(__file__).resolve().parent
 FOLDER = HERE / "blind"
 OVER_LIMIT, REFUSED = 3, 2  # exit codes of a prediction that does not fit, and of a refused one
@@ -83,10 +85,6 @@ def problems(all_of, commits=None, ancestor=is_ancestor):
     return found
 
 
-def argument_file(arguments):
-    return "".join(f"--{name}\n" if value is True else f"--{name} {value}\n" for name, value in arguments.items())
-
-
 def predict(mgplan, records):
     """{id: {seconds, interval_seconds, fits}}, or {id: {refused: true}} where mgplan refuses the run by a rule; raises RuntimeError where it
     ends otherwise."""
@@ -94,7 +92,7 @@ def predict(mgplan, records):
         def simulate(numbered):
             number, record = numbered
             path = Path(folder) / f"{number}.args"
-            path.write_text(argument_file(record["arguments"]), encoding="utf-8")
+            path.write_text(recipes.argument_file(record["arguments"]), encoding="utf-8")
             done = subprocess.run([mgplan, "simulate", "--megatron-args", str(path), "--world", str(record["world"]), "--cluster", record["cluster"],
                                    "--software", record["software"], "--format", "json"], capture_output=True, text=True, timeout=300)
             if done.returncode == REFUSED:
@@ -140,18 +138,18 @@ def row(name, records, predictions):
             f"{100 * statistics.fmean(inside):.0f} | {f'{100 * statistics.fmean(fits):.0f} of {len(fits)}' if fits else ''} | {refused or ''} |")
 
 
-VENDORS = {"MI250X": "AMD", "MI300X": "AMD", "MI325X": "AMD", "MI350X": "AMD", "MI355X": "AMD"}
+def vendor(record):
+    return "AMD" if record["gpu"].startswith("MI") else "NVIDIA"
 
 
 def table(records, predictions):
     head = ["| runs | n | mean error, % | bias, % | inside the interval, % | fit, % | refused |", "|---|---:|---:|---:|---:|---:|---:|"]
     lines = [row("all", records, predictions)]
-    for title, key in (("", lambda record: VENDORS.get(record["gpu"], "NVIDIA")), ("", lambda record: record["family"]),
-                       ("", lambda record: record["gpu"]), ("", lambda record: record["precision"])):
+    for key in (vendor, *(lambda record, field=field: record[field] for field in ("family", "gpu", "precision"))):
         groups = collections.defaultdict(list)
         for record in records:
             groups[key(record)].append(record)
-        lines += [row(title + name, groups[name], predictions) for name in sorted(groups)]
+        lines += [row(name, groups[name], predictions) for name in sorted(groups)]
     return head + lines
 
 

@@ -40,7 +40,20 @@ def load(folder):
     return [json.loads(line) for line in (folder / FILE).read_text(encoding="utf-8").splitlines()]
 
 
-def simulate_all(mgplan, records, argument_file, over_limit):
+def argument_file(arguments):
+    """A Megatron-LM argument file: one flag a line, switches without a value."""
+    lines = []
+    for name, value in arguments.items():
+        if value is True:
+            lines.append(f"--{name}")
+        elif isinstance(value, list):
+            lines.append(f"--{name} " + " ".join(map(str, value)))
+        else:
+            lines.append(f"--{name} {value}")
+    return "\n".join(lines) + "\n"
+
+
+def simulate_all(mgplan, records, over_limit):
     """Runs in the records' order, and what went wrong."""
     knows_releases = "--software" in subprocess.run([mgplan, "simulate", "--help"], capture_output=True, text=True).stdout
     runs, failures = [], []
