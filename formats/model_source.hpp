@@ -31,7 +31,7 @@ struct ModelReading {
 /// A Megatron-LM argument file, with the tokenizers and sourced scripts in its folder where no folder is named. Throws ConfigError as
 /// read_megatron_text() does.
 [[nodiscard]] Job load_megatron_arguments(const std::string& path, MegatronSurroundings surroundings = {});
-/// The same for a text; `name` for messages.
+/// Reads such a file's text; messages name it `name`.
 [[nodiscard]] Job read_megatron_arguments_text(const std::string& text, const std::string& name, MegatronSurroundings surroundings);
 
 /// The text of a built-in preset; nothing for another name.

@@ -43,7 +43,7 @@ constexpr std::string_view size_of_member(std::string_view member) {
     return member;
 }
 
-/// Members that a part says as whole numbers.
+/// True for members that a part stores as whole numbers.
 template <class Member>
 constexpr bool kIsSize = std::is_integral_v<Member> || std::is_same_v<Member, InnerNorms>;
 
@@ -58,7 +58,7 @@ void read_sizes(Kind& mixer, const PartSizes& sizes) {
     });
 }
 
-/// The same back.
+/// Writes a mixer's members to the sizes of its part; the inverse of the function above.
 template <class Kind>
 void write_sizes(const Kind& mixer, LayerPart& part) {
     Kind::visit_members(mixer, [&](std::string_view name, const auto& member) {
@@ -67,7 +67,7 @@ void write_sizes(const Kind& mixer, LayerPart& part) {
     });
 }
 
-/// Sets all that a part's sizes say of its mixer.
+/// Sets every member of a mixer, and of its own members, that the part's sizes state.
 template <class Kind>
 void read_part(Kind& mixer, const PartSizes& sizes) {
     read_sizes(mixer, sizes);

@@ -35,7 +35,7 @@ struct ComposedLayer {
 
 /// Nothing where a part, a size or their order is none that layers here compute. Layers of one half have one norm, of two halves two.
 [[nodiscard]] std::optional<ComposedLayer> computed_layer(const ModelSpec& model, const LayerComposition& composition);
-/// The same of a kind, or of one layer, of a model whose layers are all computed, which is not checked again.
+/// Composes one kind, or one layer, of a model whose layers are all known to be computed; nothing is checked again.
 [[nodiscard]] ComposedLayer composed_layer(const ModelSpec& model, const LayerComposition& composition);
 [[nodiscard]] ComposedLayer composed_layer(const ModelSpec& model, std::int64_t layer);
 

@@ -6,7 +6,7 @@
 namespace mgplan {
 namespace {
 
-/// False where the part names no activation.
+/// Sets the activation that the part names; returns false if it names none.
 bool describe_activation(const PartSizes& s, ModelSpec& fields) {
     const std::int64_t stated = s["activation"];
     if (stated < 1 || stated > 1 + static_cast<std::int64_t>(Activation::xielu)) return false;
