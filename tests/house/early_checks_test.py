@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
@@ -26,6 +27,9 @@ class EarlyChecks(unittest.TestCase):
             shutil.copy(PROJECT / name, self.root / name)
         for name in CHECKS:
             self.check(name, 0)
+        (self.root / "tests/fuzz").mkdir()
+        (self.root / "tests/fuzz/run").write_text("#!/bin/sh\n")
+        (self.root / "tests/fuzz/run").chmod(0o755)
         (self.root / "plan").mkdir()
         (self.root / "plan/old.cpp").write_text("int old;\n")
         (self.root / ".gitignore").write_text("build\n")
@@ -40,7 +44,8 @@ class EarlyChecks(unittest.TestCase):
         self.fake("cmake", "#!/bin/sh\n" + note.format("cmake $2") + f'mkdir -p build/$2; touch build/$2/build.ninja\n'
                   f'for f in changed old; do echo "\\"file\\": \\"{self.root}/plan/$f.cpp\\""; done > build/$2/compile_commands.json\n')
         self.fake("ninja", "#!/bin/sh\n" + note.format("ninja $2"))
-        self.fake("ctest", "#!/bin/sh\n" + note.format("ctest") + "echo '100% tests passed, 0 tests failed out of 1'\n")
+        self.fake("ctest", "#!/bin/sh\n" + note.format("ctest") + "echo '100% tests passed, 0 tests failed out of 1'\n"
+                  'if [ -n "$MGPLAN_BEGIN_UNTIL" ]; then printf "The following tests did not run:\n\t 1 - late_test (Skipped)\n"; fi\n')
         self.fake("dpkg-query", '#!/bin/sh\nfor word; do printf "%s:installed " "$word"; done\n')
         self.fake("clang-format", "#!/bin/sh\n" + note.format("clang-format") + "exit ${FORMAT_STATUS:-0}\n")
         self.fake("clang-tidy-16", "#!/bin/sh\nfor last; do :; done\n" + note.format("clang-tidy $(basename \"$last\")") +
@@ -95,6 +100,19 @@ class EarlyChecks(unittest.TestCase):
         self.assertIn("FAILED", result.stdout)
         self.assertIn("house checks", result.stdout)
         self.assertIn("ctest", calls)
+
+    def test_sanitized_programs_that_came_too_late_are_named(self):
+        result, _ = self.run_test("--all")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("address and undefined sanitizer (1 tests, left out after 75 minutes: late_test)", result.stdout)
+        self.assertIn("release tests (1 tests)", result.stdout)
+
+    def test_a_program_begins_in_time_or_not_at_all(self):
+        script = PROJECT / "cmake/begin_in_time.sh"
+        for until, status, printed in (("", 0, "begun"), (str(int(time.time()) + 60), 0, "begun"), ("1", 75, "")):
+            result = subprocess.run([script, "echo", "begun"], env={**os.environ, "MGPLAN_BEGIN_UNTIL": until}, capture_output=True,
+                                    text=True, check=False)
+            self.assertEqual((result.returncode, result.stdout.strip()), (status, printed))
 
 
 if __name__ == "__main__":
