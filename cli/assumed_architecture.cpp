@@ -11,10 +11,9 @@
 namespace mgplan::cli {
 
 void declare_assume_option(Options& options, std::optional<std::string>& assume) {
-    options.choice(
-        "assume", assume, {"llama"},
-        "read a Hugging Face config of an unknown model_type as if it were of this type, which every output says and export refuses; "
-        "without it such a config is refused");
+    options.choice("assume", assume, {"llama"},
+                   "read a Hugging Face config of an unknown model_type as this type; every output says so, and export refuses it "
+                   "(default: refuse such a config)");
 }
 
 formats::Job load_noted_model(const std::string& cfg, const std::optional<std::string>& assume, Console& console) {

@@ -370,20 +370,20 @@ int run_buffers(const std::vector<std::string>& args, Console& console) {
     options.text("model", given.model, "CFG",
                  "preset name, Hugging Face config.json or its folder, Megatron-LM arguments (their model alone), or mgplan's JSON");
     declare_assume_option(options, given.assume);
-    options.integer("tp", given.tp, 1, kMostRanks, "with --model: tensor parallel size; without it 1");
-    options.integer("pp", given.pp, 1, 65536, "with --model: pipeline parallel size; without it 1");
-    options.integer("vpp", given.vpp, 1, 65536, "with --model: model chunks per pipeline rank; without it 1");
-    options.integer("ep", given.ep, 1, kMostRanks, "with --model: expert parallel size; without it what --edp says, else 1");
-    options.integer("etp", given.etp, 1, kMostRanks, "with --model: expert tensor parallel size; without it tp");
+    options.integer("tp", given.tp, 1, kMostRanks, "with --model: tensor parallel size (default: 1)");
+    options.integer("pp", given.pp, 1, 65536, "with --model: pipeline parallel size (default: 1)");
+    options.integer("vpp", given.vpp, 1, 65536, "with --model: model chunks per pipeline rank (default: 1)");
+    options.integer("ep", given.ep, 1, kMostRanks, "with --model: expert parallel size (default: what --edp says, else 1)");
+    options.integer("etp", given.etp, 1, kMostRanks, "with --model: expert tensor parallel size (default: tp)");
     options.integer("chunk", given.chunk, 0, 65535,
-                    "with --model: which chunk of the rank; without it the first, and no other is cut by size");
+                    "with --model: which chunk of the rank (default: the first, and no other is cut by size)");
     options.choice("dtype", given.dtype, {"bf16", "fp16", "fp32"}, "with --model: storage type of its parameters");
     options.integer("pp-rank", given.pp_rank, 0, 65535, "pipeline rank; ranks behind the first do not cut by size");
     options.group("Buffers");
     options.integer("dp", given.dp, 1, model::kMaxBufferRanks, "ranks that share the dense buffers: dp·cp");
     options.integer("edp", given.edp, 1, model::kMaxBufferRanks,
-                    "the same for expert buffers; without it dp, with --model dp·tp / (etp·ep)");
-    options.text("bucket-size", given.bucket_size, "N|none", "elements from which on a bucket is closed; without it max(40M, 1M·dp)");
+                    "the same for expert buffers (default: dp, with --model dp·tp / (etp·ep))");
+    options.text("bucket-size", given.bucket_size, "N|none", "elements from which on a bucket is closed (default: max(40M, 1M·dp))");
     options.flag("no-distributed-optimizer", given.no_distributed_optimizer, "no shards, so no alignment and no padding");
     options.flag("pad-buckets-for-high-nccl-busbw", given.pad_buckets, "bucket ends at multiples of 2^16, too");
     options.flag("no-grad-reduce-in-fp32", given.no_grad_reduce_in_fp32,

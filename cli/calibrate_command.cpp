@@ -49,28 +49,28 @@ struct CalibrateValues {
 };
 
 void declare(Options& options, CalibrateValues& values) {
-    options.group("What is measured");
+    options.group("Measurements");
     options.choice("device", values.device, {"cpu", "cuda"},
-                   "what computes: CPU ranks; the first GPU that CUDA shows, or as many GPUs as processes were started");
+                   "device to measure: CPU ranks, or the first visible GPU (under a launcher one for each process)");
     options.text("model", values.shapes.models, "NAME[,NAME...]",
-                 "models whose products and attention are measured, as --model of mgplan plan; without it and --plan "
-                 "tiny-gpt,tiny-llama, on a GPU llama3-8b,llama3-70b");
-    options.text("plan", values.plan, "FILE", "the products and attention of a plan's ranks, and collectives in its groups");
+                 "models whose GEMMs and attention are measured, as --model of mgplan plan (default: the plan's, else tiny-gpt,tiny-llama, "
+                 "on a GPU llama3-8b,llama3-70b)");
+    options.text("plan", values.plan, "FILE", "measure the GEMMs and attention of a plan's ranks, and collectives in its groups");
     options.integers("tp", values.shapes.tp, 1, 1024, "tensor parallel sizes of the models' shards");
-    options.integers("ep", values.shapes.ep, 1, 1024, "expert parallel sizes of the shards of mixtures, those above 1 without --tp");
+    options.integers("ep", values.shapes.ep, 1, 1024, "expert parallel sizes of the MoE shards; those above 1 without --tp");
     options.integer("seq", values.shapes.sequence, 1, ModelLimits::positions,
-                    "tokens of a sequence; without it the model's own, at most 4096");
+                    "tokens of a sequence (default: the model's own, at most 4096)");
     options.integer("micro-batch", values.shapes.micro_batch, 1, 65536, "sequences of a microbatch");
-    options.choices("precision", values.precisions, {"bf16", "fp32", "fp64"}, "number formats; without it bf16, on the CPU also fp32");
+    options.choices("precision", values.precisions, {"bf16", "fp32", "fp64"}, "dtypes (default: bf16, on the CPU also fp32)");
     options.integer("ranks", values.ranks, 1, 512,
-                    "CPU ranks, as threads, for collectives; without it 2, or the plan's; 1: none. Under a launcher its processes");
-    options.real("seconds", values.seconds, 1e-6, 3600, "for each measurement, which is repeated that long");
+                    "CPU ranks (threads) for collectives, 1: none; under a launcher its processes (default: the plan's, else 2)");
+    options.real("seconds", values.seconds, 1e-6, 3600, "seconds for which each measurement is repeated");
     options.bytes("most-bytes", values.most_bytes,
-                  "largest kernel bound by memory, copy and collective; without it 64 MiB on the CPU, 1 GiB on a GPU");
+                  "largest tensor of memory-bound kernels, copies and collectives (default: 64 MiB on the CPU, 1 GiB on a GPU)");
     options.group("The cluster file");
     options.text("cluster", values.cluster, "NAME|FILE",
-                 "where figures come from that are not measured (network, peak rates); without it the preset of the GPU, or this machine");
-    options.flag("resume", values.resume, "go on with --output, which an earlier run began");
+                 "cluster with the figures that are not measured: network, peak rates (default: the GPU's preset, or this machine)");
+    options.flag("resume", values.resume, "continue --output of an earlier run");
 }
 
 bool holds_something(const std::string& path) {

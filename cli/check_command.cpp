@@ -380,15 +380,14 @@ void declare(Options& options, CheckOptions& values, WorkloadOptions& workload) 
     declare_workload_options(options, workload, true);
     workload.places_documents = true;
     options.group("Other sources");
-    options.text("trace", workload.trace, "RECORD", "a launch that mgplan record wrote down; its words tell the world, too");
-    options.integer("launch", workload.launch, 1, 4096, "the launch of that record that is judged, where several train");
+    options.text("trace", workload.trace, "RECORD", "a launch recorded by mgplan record; it also gives the number of GPUs");
+    options.integer("launch", workload.launch, 1, 4096, "number of the launch in that record, if several train");
     options.text("bridge-config", workload.bridge_config, "FILE",
                  "the YAML of Megatron-Bridge's ConfigContainer (ConfigContainer.to_yaml, run_config.yaml)");
     options.group("Answer");
-    options.integer("top", values.top, 0, 100, "better layouts to list; 0 does not look for them");
+    options.integer("top", values.top, 0, 100, "better layouts to list; 0: no search");
     options.flag("gate", values.gate, "one line for scripts and no search; exit code 0 runs, 2 illegal, 3 does not fit, 6 cannot say");
-    options.flag("list-flags", values.list_flags,
-                 "list the flags of Megatron-LM that are known, and what each is to a prediction; judges nothing");
+    options.flag("list-flags", values.list_flags, "list the known flags of Megatron-LM and how each enters a prediction, then stop");
     options.output_file("save-plan", values.plan_path, "write the command as a plan, for simulate, run and export");
     options.integer("threads", values.threads, 0, 1024, "threads of the search; 0: all cores");
 }

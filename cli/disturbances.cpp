@@ -52,11 +52,10 @@ void declare_disturbance_options(Options& options, DisturbanceOptions& values) {
     options.checked(
         "straggler", values.stragglers, "RANK=FACTOR[,...]",
         [](const std::string& given, Problems& problems) { (void)read_stragglers(given, problems); },
-        "global ranks that compute FACTOR times as long, and with them their stage, which meets in tp and cp groups in every layer; "
-        "without it none");
+        "global ranks that compute FACTOR times as long; their stage waits for them in every layer (default: none)");
     options.real("jitter", values.jitter_percent, 0, 100,
-                 "spread of the time of every pass in percent (standard deviation); prints mean and p95 of the iteration");
-    options.integer("seed", values.seed, 0, (std::int64_t{1} << 53) - 1, "seed of --jitter: the same one draws the same times");
+                 "standard deviation of the time of every pass, in percent; prints mean and p95 of the iteration");
+    options.integer("seed", values.seed, 0, (std::int64_t{1} << 53) - 1, "random seed of --jitter");
 }
 
 DisturbedIteration disturbed_iteration(const DisturbanceOptions& options, const Layout& layout,

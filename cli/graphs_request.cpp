@@ -210,36 +210,36 @@ void take_capacity(const GraphsOptions& given, GraphsRequest& request, Problems&
 void declare_graphs_options(Options& options, GraphsOptions& given) {
     options.positional("PLAN", given.plan, 1, "a plan written by --save-plan");
     options.group("Pipeline");
-    options.integer("pp", given.pp, 1, kMostRequested, "pipeline parallel size; without it 1");
-    options.integer("vpp", given.vpp, 1, 32'767, "model chunks per pipeline rank; without it 1");
+    options.integer("pp", given.pp, 1, kMostRequested, "pipeline parallel size (default: 1)");
+    options.integer("vpp", given.vpp, 1, 32'767, "model chunks per pipeline rank (default: 1)");
     options.integer("microbatches", given.microbatches, 1, kMaxRankOps, "microbatches of one iteration");
-    options.integer("group-size", given.group_size, 1, kMaxRankOps, "microbatch group of the interleaved schedule; without it pp");
+    options.integer("group-size", given.group_size, 1, kMaxRankOps, "microbatch group of the interleaved schedule (default: pp)");
     options.group("Layers");
     options.text("layers-per-chunk", given.layers_per_chunk, "LIST", "captured layers of each chunk, or one number for all: counts only");
     declare_assume_option(options, given.assume);
     options.text("model", given.model, "CFG",
                  "in place of the list, with bytes: preset name, Hugging Face config.json or its folder, Megatron-LM arguments, or "
                  "mgplan's JSON");
-    options.integer("tp", given.tp, 1, kMostRanks, "tensor parallel size; without it 1");
-    options.integer("cp", given.cp, 1, kMostRanks, "context parallel size; without it 1");
-    options.integer("ep", given.ep, 1, kMostRanks, "expert parallel size; without it 1");
-    options.integer("etp", given.etp, 1, kMostRanks, "expert tensor parallel size; without it tp");
-    options.integer("micro-batch", given.micro_batch, 1, kMostRequested, "sequences per microbatch; without it 1");
+    options.integer("tp", given.tp, 1, kMostRanks, "tensor parallel size (default: 1)");
+    options.integer("cp", given.cp, 1, kMostRanks, "context parallel size (default: 1)");
+    options.integer("ep", given.ep, 1, kMostRanks, "expert parallel size (default: 1)");
+    options.integer("etp", given.etp, 1, kMostRanks, "expert tensor parallel size (default: tp)");
+    options.integer("micro-batch", given.micro_batch, 1, kMostRequested, "sequences per microbatch (default: 1)");
     options.count("seq", given.sequence, 1, std::int64_t{1} << 27,
-                  "tokens per sequence, 8k is 8,192; without it the preset's, or min(model's maximum, 4096)");
+                  "tokens per sequence, 8k is 8,192 (default: the preset's, or min(model's maximum, 4096))");
     declare_precision(options, given.precision);
     options.choice("sequence-parallel", given.sequence_parallel, {"auto", "on", "off"},
-                   "sequence parallelism; auto and without it: on where tp > 1");
+                   "sequence parallelism; auto: on where tp > 1 (default: auto)");
     options.group("Capture");
     options.text("cuda-graphs", given.scopes, "none|SCOPE[,SCOPE...]",
-                 "what is captured (attn, mlp, moe, moe_router, moe_preprocess, layer, full_iteration); without it the plan's, else layer, "
-                 "of dropless experts attn,moe_router,moe_preprocess and mlp of dense layers");
+                 "captured scopes: attn, mlp, moe, moe_router, moe_preprocess, layer, full_iteration (default: the plan's, else layer; "
+                 "with dropless experts attn, moe_router, moe_preprocess, and mlp of dense layers)");
     options.choice(
         "policy", given.policy, {"slots", "megatron"},
-        "slots: mgplan's own, graphs for each chunk and slot; megatron: Megatron-LM's, graphs for each microbatch; without it that of "
-        "the plan's engine, else slots");
+        "slots: mgplan's own, graphs for each chunk and slot; megatron: Megatron-LM's, graphs for each microbatch (default: that of "
+        "the plan's engine, else slots)");
     options.text("capacity-factor", given.capacity_factor, "X",
-                 "capacity of padded experts to compare whole-layer capture with; without it the model's, else 1 and experts/top_k");
+                 "capacity of padded experts to compare whole-layer capture with (default: the model's, else 1 and experts/top_k)");
 }
 
 GraphsRequest read_graphs_request(const GraphsOptions& given) {

@@ -148,8 +148,7 @@ int run_groups(const std::vector<std::string>& args, Console& console) {
     options.text("order", given.order, "AXES", "order of the axes, fastest varying first; axes of size 1 may be left out");
     options.integer("distributed-optimizer-instances", given.sizes.optimizer_instances, 1, kAny,
                     "number of distributed optimizer instances; more than 1 adds the intra_partial and inter_partial groups");
-    options.flag("hybrid-context-parallel", given.by_document,
-                 "dynamic context parallelism: adds the groups that documents run over, of each power of two of ranks");
+    options.flag("hybrid-context-parallel", given.by_document, "dynamic context parallelism: add the groups of each power of two of ranks");
     if (!options.parse(args, console.out)) return kDone;
 
     const RankGroups groups(sizes_of(given), given.by_document);

@@ -170,11 +170,11 @@ Meeting meeting_of_request(const LaunchRequest& request, Via via) {
 
 void LaunchRequest::declare(Options& options) {
     options.positional("PLAN", plan, 1, "a plan written by --save-plan");
-    options.choice("via", via, {"local", "mpirun", "slurm", "torchrun"}, "what starts the ranks");
-    options.choice("job", job, {"mgplan", "megatron"}, "what trains: mgplan run, or Megatron-LM's pretrain_gpt.py");
+    options.choice("via", via, {"local", "mpirun", "slurm", "torchrun"}, "program that starts the ranks");
+    options.choice("job", job, {"mgplan", "megatron"}, "training program: mgplan run, or Megatron-LM's pretrain_gpt.py");
     options.text("script", script, "FILE", "with --job megatron: the path of pretrain_gpt.py");
-    options.flag("dry-run", dry_run, "print the script and what would start it, and start nothing");
-    options.flag("detach", detach, "return when the engine has the job; mgplan status says how it is");
+    options.flag("dry-run", dry_run, "print the script and the command that would start it; start nothing");
+    options.flag("detach", detach, "return after submitting the job; mgplan status shows it");
     options.integer("nodes", nodes, 1, kMostNodes, "machines (default: as many as the plan's ranks need)");
     options.integer("gpus-per-node", gpus_per_node, 1, kMostNodes,
                     "ranks on each machine (default: the plan's cluster's; without Slurm all of them on this one)");
@@ -183,13 +183,13 @@ void LaunchRequest::declare(Options& options) {
         "segment", segment, 0, kMostNodes,
         "nodes that Slurm keeps inside one NVLink domain, 0: leave it to Slurm (default: those of a domain, where one spans nodes)");
     options.text("hostfile", hostfile, "FILE", "the machines for mpirun (default: mpirun's own)");
-    options.choice("device", device, {"cpu", "cuda"}, "what computes");
+    options.choice("device", device, {"cpu", "cuda"}, "device of the ranks");
     options.integer("steps", steps, 1, kMostLaunchSteps, "training steps (default: those of run, or of the script)");
     options.group("Failures");
     options.text("checkpoint", checkpoint, "DIR", "write checkpoints there");
     options.integer("checkpoint-every", checkpoint_every, 1, kMostLaunchSteps, "steps between two checkpoints (default: run's)");
-    options.flag("resume", resume, "go on from the last complete checkpoint");
-    options.integer("max-restarts", max_restarts, 0, 1000, "after a failure begin anew so often, from the last complete checkpoint");
+    options.flag("resume", resume, "continue from the last complete checkpoint");
+    options.integer("max-restarts", max_restarts, 0, 1000, "restarts after a failure, each from the last complete checkpoint");
 }
 
 void check(const LaunchRequest& request) {

@@ -52,68 +52,61 @@ std::optional<double> parse_large_count(std::string_view text) {
 void declare_plan_options(Options& options, PlanOptions& values) {
     options.group("Restricting the search (one value, or a list separated by commas)");
     constexpr std::int64_t kMost = kMostRanks;
-    options.integers("tp", values.space.tp, 1, kMost, "tensor parallel sizes; without it all that divide");
-    options.integers("cp", values.space.cp, 1, kMost, "context parallel sizes; without it all that divide");
-    options.integers("ep", values.space.ep, 1, kMost, "expert parallel sizes; without it all that divide");
-    options.integers("etp", values.space.etp, 1, kMost, "expert tensor parallel sizes; without it all that divide");
-    options.integers("pp", values.space.pp, 1, 65536, "pipeline parallel sizes; without it all that divide");
+    options.integers("tp", values.space.tp, 1, kMost, "tensor parallel sizes (default: all that divide)");
+    options.integers("cp", values.space.cp, 1, kMost, "context parallel sizes (default: all that divide)");
+    options.integers("ep", values.space.ep, 1, kMost, "expert parallel sizes (default: all that divide)");
+    options.integers("etp", values.space.etp, 1, kMost, "expert tensor parallel sizes (default: all that divide)");
+    options.integers("pp", values.space.pp, 1, 65536, "pipeline parallel sizes (default: all that divide)");
     options.integers("vpp", values.space.vpp, 1, 65536,
-                     "model chunks per pipeline rank; without it 1 to 8, and as many more as make chunks of equal layers");
-    options.integers("micro-batch", values.space.micro_batch, 1, 65536, "sequences per microbatch; without it powers of two up to 16");
+                     "model chunks per pipeline rank (default: 1 to 8, and all that make chunks of equal layers)");
+    options.integers("micro-batch", values.space.micro_batch, 1, 65536, "sequences per microbatch (default: powers of two up to 16)");
     options.choices("recompute", values.recompute, {"none", "selective", "full"}, "activation recompute");
-    options.choices("recompute-modules", values.recompute_modules, recompute_module_names(), "what selective recomputes");
+    options.choices("recompute-modules", values.recompute_modules, recompute_module_names(), "modules that selective recompute recomputes");
     options.choice("recompute-method", values.recompute_method, {"uniform", "block"}, "method of full recompute");
     options.integer("recompute-num-layers", values.space.recompute_num_layers, 1, 65536,
                     "uniform: layers per checkpoint; block: layers recomputed per chunk");
     options.choice("sequence-parallel", values.sequence_parallel, {"auto", "on", "off"}, "sequence parallelism");
     options.choices("cp-comm-type", values.cp_comm_types, {"p2p", "all_gather", "a2a"},
                     "how context-parallel ranks exchange keys and values");
-    options.integer("group-size", values.space.group_size, 1, 1 << 20, "microbatch group of the interleaved schedule; without it pp");
+    options.integer("group-size", values.space.group_size, 1, 1 << 20, "microbatch group of the interleaved schedule (default: pp)");
     options.text("pipeline-layout", values.space.pipeline_layout, "STRING",
                  "layers per stage as in Megatron-LM, such as 'Et*3|(tt|)*29m|L'");
     options.choices("schedule", values.schedules, schedule_choices(),
-                    "pipeline schedules: auto, as Megatron-LM runs pp and vpp; the others, which it does not have, are tried for the best "
-                    "layouts and the nearest misses and imply --engine mgplan; without auto they alone are ranked");
+                    "pipeline schedules. auto: Megatron-LM's for the layout's pp and vpp. The others are mgplan's own (--engine mgplan), "
+                    "tried for the best layouts and the nearest misses; a list without auto ranks them alone");
     options.flag("balance-stages", values.balance_stages,
-                 "also try, for the best layouts with a pipeline, the layers per stage that make the slowest stage fastest");
-    options.checked("order", values.order, "AXES[,AXES...]", check_axis_orders,
-                    "orders of the axes in the rank grid, fastest first; each of several is searched");
+                 "also try uneven splits of the layers over the stages, for the best layouts with a pipeline");
+    options.checked("order", values.order, "AXES[,AXES...]", check_axis_orders, "rank orders, fastest axis first; several are searched");
     options.text("cuda-graphs", values.cuda_graphs, "none|SCOPE[,SCOPE...]",
-                 "what CUDA graphs capture: attn, mlp, moe, moe_router, moe_preprocess, layer, full_iteration");
+                 "scopes of CUDA graphs: attn, mlp, moe, moe_router, moe_preprocess, layer, full_iteration");
     options.text("dispatcher", values.dispatcher, "KIND[,KIND...]",
-                 "dispatcher of experts' tokens, engine megatron: allgather, alltoall, deepep, hybridep; without it the model's");
+                 "MoE token dispatcher, engine megatron: allgather, alltoall, deepep, hybridep (default: the model's)");
     options.text("search", values.search, "wide|recipe|AXIS[,AXIS...]",
                  "also search what recipes switch on: dispatcher, recompute (sets of modules), block (full recompute of some layers), "
                  "tp-overlap, moe-overlap, optimizer (bf16 gradients and moments), cuda-graphs, vpp (chunks of unequal layers); wide: all, "
-                 "recipe: the first two and the overlaps; without it none of them");
-    options.flag("exhaustive", values.exhaustive, "price every layout, also those that by a lower bound cannot come into the list");
-    options.checked("headroom", values.headroom, "SIZE|PCT", check_headroom,
-                    "memory of a GPU that plans leave free, such as 4GiB, 5% or 0; where nothing else fits, a plan without it is shown; "
-                    "without it 5%, with --max-memory none");
+                 "recipe: the first two and the overlaps (default: none of them)");
+    options.flag("exhaustive", values.exhaustive, "evaluate every layout, without pruning");
+    options.checked(
+        "headroom", values.headroom, "SIZE|PCT", check_headroom,
+        "GPU memory to leave free, such as 4GiB, 5% or 0; ignored where nothing fits otherwise (default: 5%, 0 with --max-memory)");
     options.group("Answer");
-    options.choice("objective", values.objective, {"throughput", "memory"}, "what to rank by");
-    options.integer("top", values.top, 1, kMostPlans, "plans to print; without it 5 in a table and 10 in JSON and CSV");
-    options.flag("markdown", values.markdown, "the table as Markdown, for a pull request");
-    options.flag(
-        "all", values.all,
-        "a row for each layout of a table, not for each family (equal tp, cp, ep, etp, pp, recompute, dispatcher, sharding and offload)");
-    options.flag("wide", values.wide, "also where the time of a step goes, what fills the fullest GPU, and what was rejected and why");
-    options.flag("assumed", values.assumed, "every assumption, not the first three");
-    options.integer("explain", values.explain, 1, kMostPlans, "list every term of plan N, and why it stands before plan N+1");
+    options.choice("objective", values.objective, {"throughput", "memory"}, "rank by speed or by memory");
+    options.integer("top", values.top, 1, kMostPlans, "plans to print (default: 5 in a table and 10 in JSON and CSV)");
+    options.flag("markdown", values.markdown, "print a Markdown table, for a pull request");
+    options.flag("all", values.all,
+                 "list every layout, not only the best of each group (same tp, cp, ep, etp, pp, recompute, dispatcher, sharding, offload)");
+    options.flag("wide", values.wide, "add the breakdown of time and memory, and the rejected layouts by reason");
+    options.flag("assumed", values.assumed, "print all assumptions, not only the first three");
+    options.integer("explain", values.explain, 1, kMostPlans, "print every term of plan N, and its advantage over plan N+1");
     options.output_file("save-plan", values.save_plan, "write the best plan, or the picked one, to FILE");
-    options.integer("pick", values.pick, 1, kMostPlans, "the plan that --save-plan writes; without it 1");
+    options.integer("pick", values.pick, 1, kMostPlans, "the plan that --save-plan writes (default: 1)");
     options.text("compare", values.compare, "LAYOUT|PLAN|ARGS",
-                 "put a layout beside the first plan, with its place and the terms that differ: words such as 'tp2 pp4 mbs1', a plan, or "
-                 "a file of Megatron-LM arguments; without it none");
-    options.output_file(
-        "html", values.html,
-        "write a page of its own: every family by time and memory, a table to sort and filter, why the first wins, and what "
-        "was rejected");
+                 "compare a layout with plan 1: its rank and the terms that differ. Sizes such as 'tp2 pp4 mbs1', a plan file, or a file "
+                 "of Megatron-LM arguments");
+    options.output_file("html", values.html, "write an interactive HTML report");
     options.checked("tokens", values.tokens, "COUNT", check_tokens,
-                    "tokens to train on, such as 15T: days, and what one more node, a longer sequence or another batch would change; "
-                    "without it speed alone");
-    options.checked("gpu-hour-price", values.gpu_hour_price, "P", check_price,
-                    "price of a GPU for an hour, for the cost of all --tokens; without it no cost");
+                    "tokens to train on, such as 15T; adds days, and the effect of one more node, a longer sequence and another batch");
+    options.checked("gpu-hour-price", values.gpu_hour_price, "P", check_price, "price per GPU-hour; adds the cost of --tokens");
     options.integer("threads", values.threads, 0, 1024, "threads of the search; 0: all cores");
 }
 

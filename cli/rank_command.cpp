@@ -22,7 +22,7 @@ int run_rank(const std::vector<std::string>& args, Console& console) {
         constexpr std::int64_t kMost = std::numeric_limits<int>::max();
         options.integer("world", world, 1, kMost, "ranks of the job");
         options.integer("ranks-per-node", ranks_per_node, 1, kMost, "ranks on each machine");
-        options.text("logs", values.logs, "DIR", "where logs go, and word of the first failure");
+        options.text("logs", values.logs, "DIR", "folder of the logs and of the report of the first failure");
         options.flag("torch-variables", values.torch_variables, "set RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE");
         const auto mark = std::find(args.begin(), args.end(), "--");
         if (!options.parse({args.begin(), mark}, console.out)) return kDone;

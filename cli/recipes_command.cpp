@@ -224,8 +224,8 @@ int run_recipes(const std::vector<std::string>& args, Console& console) {
                     "The recipes that NVIDIA's Megatron-Bridge ships: lists them, shows the settings of one, or says of each whether it is "
                     "legal, whether it fits, and how long a step takes.");
     options.positional("list|show|check", words, 2, "list (the default), show NAME, check or check NAME");
-    options.group("Which recipes list and check take");
-    options.text("model", filters.model, "NAME", "a preset, or a part of the recipe's name or of its model's (default: all)");
+    options.group("Recipes to list or check");
+    options.text("model", filters.model, "NAME", "a preset, or part of the recipe's or its model's name (default: all)");
     options.text("gpu", filters.gpu, "GPU", "H100, B200, B300, GB200, GB300, VR200 or R100 (default: all)");
     options.integer("world", filters.world, 1, std::int64_t{1} << 24, "recipes for this number of GPUs (default: all)");
     options.choice("task", filters.task, {"pretrain", "sft", "peft", "performance"}, "recipes for this task (default: all)");

@@ -209,7 +209,7 @@ int run_record(const std::vector<std::string>& args, Console& console) {
         "runs for real, as do those programs where the script calls them by their whole path, or with a PATH or an environment of its "
         "own. It ends when all that the script started has ended. mgplan check --trace FILE judges the record.");
     std::optional<std::string> given_file = "mgplan-record.json";
-    options.output_file("record", given_file, "the record that is written");
+    options.output_file("record", given_file, "file to write the record to");
     const auto dashes = std::find(args.begin(), args.end(), "--");
     if (!options.parse({args.begin(), dashes}, console.out)) return kDone;
     const std::vector<std::string> command(dashes == args.end() ? dashes : dashes + 1, args.end());

@@ -101,44 +101,42 @@ struct RunOptions {
 void declare(Options& options, RunOptions& values) {
     options.positional("PLAN", values.plan, 1, "a plan written by --save-plan");
     options.choice("device", values.device, {"cpu", "cuda"},
-                   "what computes; cuda: one process for each GPU, or all ranks on this process's first");
+                   "device of the ranks; cuda: one process per GPU, or all ranks on this process's first GPU");
     options.choice("memory", values.memory, {"auto", "pool", "arena"},
-                   "where tensors lie: in blocks that are used again, or at planned offsets of one block; auto: the latter with "
-                   "CUDA graphs");
+                   "tensor allocator: a pool of reused blocks, or an arena with planned offsets; auto: the arena with CUDA graphs");
     options.flag("check-memory", values.check_memory,
-                 "with an arena: fill memory that is free with NaN, and end the run where something writes behind a tensor; slow");
+                 "with an arena: fill free memory with NaN, and stop on a write beyond a tensor; slow");
     options.flag("ranks-in-process", values.ranks_in_process,
-                 "all ranks as threads of this process; the default where no launcher started one process for each rank");
+                 "all ranks as threads of this process (default where no launcher started one process per rank)");
     options.integer("rank", values.rank, 0, std::numeric_limits<int>::max() - 1,
-                    "run this rank alone, its partners emulated: its memory and the time it computes; losses mean nothing then");
+                    "run this rank alone with emulated partners, for its memory and compute time; its losses are meaningless");
     options.integer("ranks-per-node", values.ranks_per_node, 1, std::numeric_limits<int>::max(),
-                    "with processes as ranks: refuse to begin unless each machine in turn holds so many of consecutive numbers");
+                    "with processes as ranks: require that each machine holds this number of consecutive ranks");
     options.integer("steps", values.steps, 1, kMostSteps, "training steps");
     options.text("data", values.data, "FILE", "a text, or Megatron-LM's FILE.bin with FILE.idx (default: a synthetic stream)");
     options.text("weights", values.weights, "PATH",
-                 "begin with published weights: a folder with model.safetensors as a Hugging Face repository has it, or a file");
-    options.text(
-        "export-weights", values.export_weights, "DIR",
-        "write model.safetensors and config.json there behind the last step, which transformers loads; all ranks share the folder");
+                 "start from published weights: a Hugging Face folder with model.safetensors, or a file");
+    options.text("export-weights", values.export_weights, "DIR",
+                 "write model.safetensors and config.json for transformers after the last step; all ranks share the folder");
     options.flag("force", values.force, "let --export-weights replace another model in its folder");
     options.integer("seed", values.seed, 0, std::numeric_limits<std::int64_t>::max() / 2,
                     "seed of weights, dropout and the order of the data");
     options.flag("per-rank-seeds", values.per_rank_seeds,
-                 "weights from one seed for each tp and pp rank, as Megatron-LM; otherwise they do not depend on the layout");
-    options.flag("deterministic", values.deterministic, "the same bits on every run; CPU ranks always do so, a GPU then leaves out cuDNN");
+                 "initialise weights from one seed per tp and pp rank, as Megatron-LM does (default: independent of the layout)");
+    options.flag("deterministic", values.deterministic, "bitwise reproducible runs; CPU ranks always are, a GPU then runs without cuDNN");
     options.text("cuda-graphs", values.cuda_graphs, "none|SCOPE[,SCOPE...]",
-                 "what CUDA graphs capture of each layer (default: the plan's): attn, mlp, layer, of mixtures moe_router, moe_preprocess "
+                 "scopes of CUDA graphs in each layer (default: the plan's): attn, mlp, layer, with experts moe_router, moe_preprocess "
                  "and, padded, moe; or full_iteration, all passes of a step; on the CPU the calls of kernels are "
                  "recorded and repeated instead");
-    options.integer("log-interval", values.log_interval, 1, kMostSteps, "steps between two lines of progress on standard error");
+    options.integer("log-interval", values.log_interval, 1, kMostSteps, "steps between progress lines on standard error");
     options.group("Optimizer");
-    options.real("lr", values.lr, 0, 1e30, "learning rate, the largest of its schedule");
+    options.real("lr", values.lr, 0, 1e30, "peak learning rate");
     options.real("min-lr", values.min_lr, 0, 1e30, "learning rate at the end of the decay");
-    options.integer("lr-warmup-steps", values.lr_warmup_steps, 0, kMostSteps, "updates in which the rate rises from 0");
+    options.integer("lr-warmup-steps", values.lr_warmup_steps, 0, kMostSteps, "warm-up updates from rate 0");
     options.integer("lr-decay-steps", values.lr_decay_steps, 1, kMostSteps, "update at which the decay ends (default: --steps)");
-    options.choice("lr-decay-style", values.lr_decay_style, {"constant", "linear", "cosine"}, "how the rate falls");
-    options.real("weight-decay", values.weight_decay, 0, 1e6, "AdamW's; biases and norms have none");
-    options.real("clip-grad", values.clip_grad, 0, 1e30, "global gradient norm above which gradients are scaled down; 0: never");
+    options.choice("lr-decay-style", values.lr_decay_style, {"constant", "linear", "cosine"}, "decay of the learning rate");
+    options.real("weight-decay", values.weight_decay, 0, 1e6, "weight decay, not applied to biases and norms");
+    options.real("clip-grad", values.clip_grad, 0, 1e30, "maximum global gradient norm; 0: no clipping");
     options.real("adam-beta1", values.adam_beta1, 0, 1, "decay of the first moment");
     options.real("adam-beta2", values.adam_beta2, 0, 1, "decay of the second moment");
     options.real("adam-eps", values.adam_eps, 0, 1, "added to the root of the second moment");
@@ -146,15 +144,15 @@ void declare(Options& options, RunOptions& values) {
     options.group("Faults");
     options.flag("check-for-nan-in-loss-and-grad", values.check_for_nan,
                  "stop when the loss or a gradient is NaN or infinite (the default)");
-    options.flag("no-check-for-nan-in-loss-and-grad", values.no_check_for_nan, "leave such a step out, and say so");
-    options.real("distributed-timeout-minutes", values.timeout_minutes, 0.001, 1e6, "how long a rank waits for the others");
+    options.flag("no-check-for-nan-in-loss-and-grad", values.no_check_for_nan, "skip such a step, with a message");
+    options.real("distributed-timeout-minutes", values.timeout_minutes, 0.001, 1e6, "minutes that a rank waits for the others");
     options.group("Checkpoints");
-    options.text("checkpoint", values.checkpoint, "DIR", "save the training there behind the last step; all ranks share the folder");
-    options.integer("checkpoint-every", values.checkpoint_every, 1, kMostSteps, "and every N steps");
-    options.integer("checkpoint-keep", values.checkpoint_keep, 0, kMostSteps, "checkpoints that are kept, the last ones; 0: all");
+    options.text("checkpoint", values.checkpoint, "DIR", "save a checkpoint there after the last step; all ranks share the folder");
+    options.integer("checkpoint-every", values.checkpoint_every, 1, kMostSteps, "save every N steps, too");
+    options.integer("checkpoint-keep", values.checkpoint_keep, 0, kMostSteps, "number of latest checkpoints to keep; 0: all");
     options.flag("resume", values.resume,
-                 "go on from the last complete checkpoint in DIR, whatever layout saved it; from the start where there is none. --steps "
-                 "counts from the start");
+                 "continue from the last complete checkpoint in DIR, saved by any layout; start anew if there is none. --steps counts from "
+                 "the first step");
 }
 
 /// Throws ConfigError for contradictions and missing files or devices; else returns the devices of the ranks, nothing for the CPU.

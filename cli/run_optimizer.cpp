@@ -17,20 +17,19 @@ constexpr std::array kScales{std::pair{"spectral", model::MuonScale::spectral}, 
 }  // namespace
 
 void declare_optimizers(Options& options, OtherOptimizers& optimizers) {
-    options.real("sgd-momentum", optimizers.sgd_momentum, 0, 1, "decay of the momentum, of plans with SGD");
-    options.real("lion-beta1", optimizers.lion_beta1, 0, 1, "weight of the momentum in the step, of plans with Lion");
-    options.real("lion-beta2", optimizers.lion_beta2, 0, 1, "decay of the momentum that is kept");
+    options.real("sgd-momentum", optimizers.sgd_momentum, 0, 1, "SGD: decay of the momentum");
+    options.real("lion-beta1", optimizers.lion_beta1, 0, 1, "Lion: weight of the momentum in the update");
+    options.real("lion-beta2", optimizers.lion_beta2, 0, 1, "Lion: decay of the momentum");
     OtherOptimizers::Muon& values = optimizers.muon;
-    options.real("muon-momentum", values.momentum, 0, 1, "decay of the momentum of matrices, of plans with Muon");
-    options.flag("muon-nesterov", values.nesterov, "look ahead: the gradient counts once more beside the momentum");
-    options.integer("muon-num-ns-steps", values.steps, 1, 100, "Newton-Schulz steps for a matrix");
+    options.real("muon-momentum", values.momentum, 0, 1, "Muon: decay of the momentum of matrices");
+    options.flag("muon-nesterov", values.nesterov, "Muon: Nesterov momentum");
+    options.integer("muon-num-ns-steps", values.steps, 1, 100, "Muon: Newton-Schulz steps per matrix");
     options.choice("muon-scale-mode", values.scale, {"spectral", "unit_rms_norm", "shape_scaling"},
-                   "factor of an update of R rows and C columns: sqrt(max(R, C)), sqrt(R / C), or sqrt(max(1, R / C))");
-    options.real("muon-extra-scale-factor", values.extra_scale, 0, 1e6, "another factor");
+                   "Muon: factor of an update of R rows and C columns: sqrt(max(R, C)), sqrt(R / C), or sqrt(max(1, R / C))");
+    options.real("muon-extra-scale-factor", values.extra_scale, 0, 1e6, "Muon: additional factor of an update");
     options.choice("muon-tp-mode", values.shards, {"distributed", "blockwise"},
-                   "what a matrix that tp divides is orthogonalised as: the whole, or each rank's part for itself, as "
-                   "Megatron-LM does without being asked");
-    options.flag("muon-no-split-qkv", values.whole_qkv, "orthogonalise queries, keys and values together");
+                   "Muon: orthogonalise a tp-sharded matrix as a whole, or each rank's shard alone (Megatron-LM's default)");
+    options.flag("muon-no-split-qkv", values.whole_qkv, "Muon: orthogonalise queries, keys and values together");
 }
 
 void apply_optimizers(const OtherOptimizers& values, const TrainingSpec& training, model::OptimizerOptions& optimizer) {

@@ -329,9 +329,9 @@ int run_schedule(const std::vector<std::string>& args, Console& console) {
     options.integer("microbatches", given.microbatches, 1, kMaxRankOps, "microbatches of one iteration");
     options.integer("group-size", given.group_size, 1, kMaxRankOps, "microbatch group of the interleaved schedule (default: pp)");
     options.choice("kind", given.kind, kinds,
-                   "auto: none for pp 1, interleaved for vpp > 1, else 1f1b; from zb-h1 on backwards are split: engine mgplan simulates "
-                   "and trains these, Megatron-LM has none");
-    options.flag("forward-only", given.forward_only, "forwards alone, as in evaluation");
+                   "auto: none for pp 1, interleaved for vpp > 1, else 1f1b. zb-h1 and later ones split the backward pass; mgplan runs "
+                   "them, Megatron-LM does not");
+    options.flag("forward-only", given.forward_only, "forward passes only, as in evaluation");
     if (!options.parse(args, console.out)) return kDone;
 
     if (const auto order = split_order_of(given, options.given("vpp"))) {

@@ -160,7 +160,7 @@ int run_serve(const std::vector<std::string>& args, Console& console) {
     std::int64_t port = 8765;
     declare_workload_options(options, values, false);
     options.group("The page");
-    options.integer("port", port, 0, 65535, "port on 127.0.0.1; 0: one that is free");
+    options.integer("port", port, 0, 65535, "port on 127.0.0.1; 0: any free port");
     if (!options.parse(args, console.out)) return kDone;
     const ResolvedWorkload resolved = resolve_workload(options, values);
     for (const auto& warning : resolved.warnings) console.err << "mgplan: " << warning << "\n";

@@ -53,40 +53,36 @@ struct LayoutOptions {
 
 void declare_layout_options(Options& options, LayoutOptions& values) {
     options.group("The layout");
-    options.integer("tp", values.tp, 1, kMostRanks, "tensor parallel size; without it 1");
-    options.integer("cp", values.cp, 1, kMostRanks, "context parallel size; without it 1");
-    options.integer("ep", values.ep, 1, kMostRanks, "expert parallel size; without it 1");
-    options.integer("etp", values.etp, 1, kMostRanks, "expert tensor parallel size; without it tp");
-    options.integer("pp", values.pp, 1, 65536, "pipeline parallel size; without it 1");
-    options.integer("vpp", values.vpp, 1, 65536, "model chunks per pipeline rank; without it 1");
-    options.integer("micro-batch", values.micro_batch, 1, 65536, "sequences per microbatch; without it 1");
-    options.choice("recompute", values.recompute, {"none", "selective", "full"}, "activation recompute; without it none");
+    options.integer("tp", values.tp, 1, kMostRanks, "tensor parallel size (default: 1)");
+    options.integer("cp", values.cp, 1, kMostRanks, "context parallel size (default: 1)");
+    options.integer("ep", values.ep, 1, kMostRanks, "expert parallel size (default: 1)");
+    options.integer("etp", values.etp, 1, kMostRanks, "expert tensor parallel size (default: tp)");
+    options.integer("pp", values.pp, 1, 65536, "pipeline parallel size (default: 1)");
+    options.integer("vpp", values.vpp, 1, 65536, "model chunks per pipeline rank (default: 1)");
+    options.integer("micro-batch", values.micro_batch, 1, 65536, "sequences per microbatch (default: 1)");
+    options.choice("recompute", values.recompute, {"none", "selective", "full"}, "activation recompute (default: none)");
     options.choices("recompute-modules", values.recompute_modules, recompute_module_names(),
-                    "what selective recomputes; without it core_attn");
-    options.choice("recompute-method", values.recompute_method, {"uniform", "block"}, "method of full recompute; without it uniform");
+                    "modules that selective recompute recomputes (default: core_attn)");
+    options.choice("recompute-method", values.recompute_method, {"uniform", "block"}, "method of full recompute (default: uniform)");
     options.integer("recompute-num-layers", values.recompute_num_layers, 1, 65536,
-                    "uniform: layers per checkpoint; block: layers recomputed per chunk; without it 1");
+                    "uniform: layers per checkpoint; block: layers recomputed per chunk (default: 1)");
     options.choice("sequence-parallel", values.sequence_parallel, {"auto", "on", "off"},
-                   "sequence parallelism; auto and without it: on where tp > 1");
+                   "sequence parallelism; auto: on where tp > 1 (default: auto)");
     options.choice("cp-comm-type", values.cp_comm_type, {"p2p", "all_gather", "a2a"},
-                   "how context-parallel ranks exchange keys and values; without it p2p");
-    options.integer("group-size", values.group_size, 1, 1 << 20, "microbatch group of the interleaved schedule; without it pp");
+                   "how context-parallel ranks exchange keys and values (default: p2p)");
+    options.integer("group-size", values.group_size, 1, 1 << 20, "microbatch group of the interleaved schedule (default: pp)");
     options.choice("schedule", values.schedule, schedule_choices(),
-                   "pipeline schedule of the layout: one with divided backwards, which Megatron-LM does not have and --engine mgplan runs; "
-                   "auto and without it as Megatron-LM runs pp and vpp");
-    options.text("pipeline-layout", values.pipeline_layout, "STRING", "layers per stage as in Megatron-LM; without it as even as can be");
-    options.integer("first-stage-layers", values.first_stage_layers, 1, 65536,
-                    "layers of the first pipeline rank; without it as even as can be");
-    options.integer("last-stage-layers", values.last_stage_layers, 1, 65536,
-                    "layers of the last pipeline rank; without it as even as can be");
+                   "pipeline schedule. auto: Megatron-LM's for pp and vpp. The others, with split backward passes, need --engine mgplan "
+                   "(default: auto)");
+    options.text("pipeline-layout", values.pipeline_layout, "STRING", "layers per stage as in Megatron-LM (default: even)");
+    options.integer("first-stage-layers", values.first_stage_layers, 1, 65536, "layers of the first pipeline rank (default: even)");
+    options.integer("last-stage-layers", values.last_stage_layers, 1, 65536, "layers of the last pipeline rank (default: even)");
     options.flag("account-for-embedding", values.account_for_embedding, "count the embedding as a layer of the split");
     options.flag("account-for-loss", values.account_for_loss, "count the loss as a layer of the split");
-    options.checked("order", values.order, "AXES", check_axis_order,
-                    "order of the axes in the rank grid, fastest first; without it tp-cp-ep-dp-pp");
+    options.checked("order", values.order, "AXES", check_axis_order, "rank order, fastest axis first (default: tp-cp-ep-dp-pp)");
     options.text("cuda-graphs", values.cuda_graphs, "none|SCOPE[,SCOPE...]",
-                 "what CUDA graphs capture: attn, mlp, moe, moe_router, moe_preprocess, layer, full_iteration; without it none");
-    options.choice("dispatcher", values.dispatcher, dispatcher_words(),
-                   "dispatcher of experts' tokens, engine megatron; without it the model's");
+                 "scopes of CUDA graphs: attn, mlp, moe, moe_router, moe_preprocess, layer, full_iteration (default: none)");
+    options.choice("dispatcher", values.dispatcher, dispatcher_words(), "MoE token dispatcher, engine megatron (default: the model's)");
 }
 
 /// Makes the request from words that were checked when they were read.
@@ -284,18 +280,16 @@ void declare_simulate_options(Options& options, WorkloadOptions& workload, Layou
     declare_disturbance_options(options, values.disturbances);
     options.group("Answer");
     options.flag("per-rank", values.per_rank,
-                 "memory and time of every stage, with the op at the memory's peak and a drawing of the fullest rank's iteration; in JSON "
-                 "and CSV of "
-                 "every rank");
-    options.flag("markdown", values.markdown, "the layout, its time and its memory as tables of Markdown, for a pull request");
-    options.output_file("html", values.html,
-                        "write a page of its own: where the time goes, the pipeline as it runs, memory over the iteration, rank groups");
+                 "memory and time of every stage (of every rank in JSON and CSV), with the op at the memory peak and a drawing of the "
+                 "fullest rank's iteration");
+    options.flag("markdown", values.markdown, "print Markdown tables, for a pull request");
+    options.output_file("html", values.html, "write an interactive HTML report: time, pipeline, memory over the iteration, rank groups");
     options.choice("device", values.device, {"cuda", "cpu"},
-                   "whose scratch and context --per-rank and --html count: the cluster's GPUs, or CPU ranks as run has them");
+                   "device whose scratch and context --per-rank and --html count: the cluster's GPUs, or the CPU ranks of run");
     options.checked("kind", values.kind, "KIND", check_kind,
-                    "pipeline schedule: none, 1f1b, interleaved, zb-h1, zb-h2, zb-v, v-half, v-min or dualpipe-v; without it "
-                    "as the layout runs, whose memory is shown for all");
-    options.output_file("timeline", values.timeline, "write a trace of the iteration that Perfetto and chrome://tracing open");
+                    "pipeline schedule: none, 1f1b, interleaved, zb-h1, zb-h2, zb-v, v-half, v-min or dualpipe-v, for the time alone "
+                    "(default: the layout's)");
+    options.output_file("timeline", values.timeline, "write a trace of the iteration for Perfetto and chrome://tracing");
 }
 
 /// Returns the whole training by a command's schedule; nothing, with a message on stderr, if one of its batches does not suit the layout.

@@ -210,7 +210,7 @@ int run_split(const std::vector<std::string>& args, Console& console) {
     options.text("model", given.model, "CFG",
                  "preset name, Hugging Face config.json or its folder, Megatron-LM arguments, or mgplan's JSON");
     declare_assume_option(options, given.assume);
-    options.integer("layers", given.layers, 1, kMostSplit, "number of decoder layers, in place of a model");
+    options.integer("layers", given.layers, 1, kMostSplit, "number of decoder layers, instead of a model");
     options.integer("mtp-layers", given.mtp_layers, 0, kMostSplit,
                     "number of multi-token-prediction layers (default: the model's, else 0)");
     options.group("Pipeline");

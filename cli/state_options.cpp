@@ -25,14 +25,12 @@ void declare_state_options(Options& options, WorkloadOptions& values) {
     };
     options.checked(
         "sharding", values.sharding, "KIND", check,
-        "what data-parallel ranks divide: none, optimizer (Megatron-LM's distributed optimizer), optimizer_gradients, full "
-        "(parameters too; both by Megatron-FSDP), or hybrid:N (full inside each of N replicas); without it what a command says, else "
-        "optimizer");
+        "state sharded over data-parallel ranks: none, optimizer (distributed optimizer), optimizer_gradients or full (with parameters; "
+        "both Megatron-FSDP), or hybrid:N (full inside each of N replicas) (default: the command's, else optimizer)");
     std::vector<std::string> kinds;
     for (const OptimizerKind kind : kOptimizerKinds) kinds.emplace_back(to_string(kind));
     options.choice("optimizer", values.optimizer, kinds,
-                   "whose state is kept, and whose step is taken; engine mgplan has all but ademamix; without it what a command says, "
-                   "else adam (AdamW)");
+                   "optimizer; engine mgplan lacks ademamix (default: the command's, else adam (AdamW))");
     const auto check_offload = [](const std::string& given, Problems& problems) {
         if (given.empty() || !parse_offload(split_list(given)))
             problems.add(
@@ -42,10 +40,9 @@ void declare_state_options(Options& options, WorkloadOptions& values) {
                 given.substr(0, 60));
     };
     options.checked("offload", values.offload, "WORD[,...]", check_offload,
-                    "what waits in the host's memory: optimizer (main parameters and moments) or a share of it, "
-                    "optimizer:0.5; or optimizer_states, the same between two updates alone, or a share of it; and inputs of modules "
-                    "between forward and backward: attn_norm, qkv_linear, core_attn, attn_proj, "
-                    "mlp_norm, expert_fc1, moe_act; without it what a command says, else nothing");
+                    "state kept in host memory: optimizer (main parameters and moments, updated there) or a share, optimizer:0.5; "
+                    "optimizer_states, moved to the GPU for the update, or a share; and inputs of modules between forward and backward: "
+                    "attn_norm, qkv_linear, core_attn, attn_proj, mlp_norm, expert_fc1, moe_act (default: the command's, else none)");
 }
 
 void apply_state_options(const WorkloadOptions& values, TrainingSpec& training, Problems& problems) {

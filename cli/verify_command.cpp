@@ -40,15 +40,15 @@ struct VerifyOptions {
 };
 
 void declare(Options& options, VerifyOptions& values) {
-    options.group("What is compared");
-    options.real("tolerance", values.tolerance, 0, 1000, "how far time (and a log's memory) may be off, in percent of what was measured");
+    options.group("Comparison");
+    options.real("tolerance", values.tolerance, 0, 1000, "allowed error of time (and of a log's memory), in percent of the measurement");
     options.text("cluster", values.cluster, "NAME[,key=value...]|FILE",
-                 "whose figures predict the time; without it the plan's, or dgx-h100");
-    options.text("megatron-log", values.megatron_log, "FILE", "in place of a run: the log of a Megatron-LM job");
+                 "cluster to predict the time for (default: the plan's, or dgx-h100)");
+    options.text("megatron-log", values.megatron_log, "FILE", "log of a Megatron-LM job, instead of a run");
     options.text("megatron-args", values.megatron_args, "FILE", "the job's arguments");
     options.integer("world", values.world, 1, kMostRanks, "the job's GPUs");
     options.output_file("refit", values.refit,
-                        "write a cluster file whose efficiencies, scaled by 0.5 to 2, meet the log's time: those of compute first");
+                        "write a cluster file with efficiencies scaled (by 0.5 to 2, compute first) to match the log's time");
 }
 
 void write(const Options& options, Console& console, const std::string& text, const std::string& json, const std::string& csv) {

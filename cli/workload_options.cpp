@@ -235,16 +235,15 @@ void declare_precision(Options& options, std::optional<std::string>& precision) 
         if (!parse_precision_choice(given))
             problems.add("--precision = '{}' is not known; use {}", given.substr(0, 40), any_of_text(precision_choices()));
     };
-    options.checked(
-        "precision", precision, "FORMAT", check,
-        "precision of the matrix products: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4; fp8 is "
-        "fp8-current; without it bf16");
+    options.checked("precision", precision, "FORMAT", check,
+                    "precision of the GEMMs: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4; fp8 is "
+                    "fp8-current (default: bf16)");
 }
 
 void declare_workload_options(Options& options, WorkloadOptions& values, bool with_megatron_args, bool several_worlds) {
-    options.group("What is trained, and on what");
+    options.group("Model and cluster");
     if (several_worlds)
-        options.integers("world", values.worlds, 1, kMostRanks, "numbers of GPUs; of several, how the model scales over them");
+        options.integers("world", values.worlds, 1, kMostRanks, "number of GPUs; several (64,128) compare scaling");
     else
         options.integer("world", values.world, 1, kMostRanks, "number of GPUs");
     options.text("model", values.model, "CFG",
@@ -253,55 +252,49 @@ void declare_workload_options(Options& options, WorkloadOptions& values, bool wi
     if (with_megatron_args) {
         options.text("megatron-args", values.megatron_args, "FILE",
                      "model, batch, layout and options from Megatron-LM flags, a shell script's array, or YAML");
-        options.texts("set", values.set, "NAME=VALUE",
-                      "a variable of that script, whatever the script assigns to it; may be given several times; without it the script's "
-                      "own value");
+        options.texts("set", values.set, "NAME=VALUE", "value of a variable of that script; repeatable (default: the script's own value)");
         options.text("script-args", values.script_args, "WORDS",
-                     "the script's own arguments, $1 and so on, in one text: --script-args '8 4096', --script-args='--tp 8'; without it "
-                     "they are not known");
+                     "arguments of that script ($1, $2, …) in one string: --script-args '8 4096' (default: unknown)");
     }
     options.integer("vocab-size", values.vocab_size, 1, ModelLimits::vocab,
-                    "tokens of the vocabulary before padding; without it the model's, or that of a known tokenizer or one at hand");
+                    "vocabulary size before padding (default: the model's, or that of its tokenizer where known)");
     options.text("cluster", values.cluster, "NAME[,KEY=VALUE...]|FILE",
-                 "a preset (mgplan clusters) with changed figures (gpus_per_node, nvlink_domain, nvlink_gbytes_per_second, "
+                 "a preset (mgplan clusters), with changed values (gpus_per_node, nvlink_domain, nvlink_gbytes_per_second, "
                  "node_network_gbits_per_second, memory_gib, host_memory_gib), or a file");
     options.integer("global-batch", values.global_batch, 1, std::int64_t{1} << 31,
-                    "sequences per step; without it 4 Mi tokens, up to 16 Mi on 4,096 GPUs and more");
+                    "sequences per step (default: 4 Mi tokens, up to 16 Mi on 4,096 GPUs and more)");
     options.count("global-batch-tokens", values.global_batch_tokens, 1, std::int64_t{1} << 58,
-                  "tokens per step, 4M is 4,194,304; without it --global-batch counts");
+                  "tokens per step, 4M is 4,194,304; instead of --global-batch");
     options.count("seq", values.sequence, 1, std::int64_t{1} << 27,
-                  "tokens per sequence, 8k is 8,192; without it the preset's, or min(model's maximum, 4096)");
-    options.bytes("max-memory", values.max_memory, "memory a rank may use; without it the GPU's");
+                  "tokens per sequence, 8k is 8,192 (default: the preset's, or min(model's maximum, 4096))");
+    options.bytes("max-memory", values.max_memory, "memory a rank may use (default: the GPU's)");
     options.text("routing-skew", values.routing_skew, "KIND|FILE",
-                 "how unevenly tokens choose experts; a mixture of experts must fit at p99 of it, and its layers wait for the rank "
-                 "whose experts get most tokens: balanced, uniform (both cost no time), zipf, zipf:EXPONENT, worst, or a JSON list of "
-                 "counts, one for each expert, or one such list for each mixture layer; without it uniform");
+                 "distribution of tokens over experts: balanced, uniform (both cost no time), zipf, zipf:EXPONENT, worst, or a JSON list "
+                 "of counts per expert (or one list per MoE layer). The plan must fit at its 99th percentile, and MoE layers wait for the "
+                 "fullest rank (default: uniform)");
     options.choice("routing", values.routing, {"natural", "forced"},
-                   "who chooses experts: the router, as unevenly as --routing-skew says, or random draws in its place, as Megatron-LM's "
-                   "--moe-router-force-load-balancing; without it natural, or as a command says");
+                   "expert routing: natural (the router's, with --routing-skew), or forced (uniform, --moe-router-force-load-balancing) "
+                   "(default: the command's, else natural)");
     options.text("lengths", values.lengths, "FILE",
-                 "lengths of the documents that fill each sequence, a JSON list of pairs of tokens and count; attention stays inside a "
-                 "document, and a step waits for the busiest data-parallel rank; without it a sequence is one document");
-    options.group("How it is trained");
+                 "document lengths of packed sequences, a JSON list of pairs of tokens and count. Attention stays inside a document, and a "
+                 "step waits for the slowest data-parallel rank (default: one document per sequence)");
+    options.group("Training");
     declare_precision(options, values.precision);
     options.text("software", values.software, "RELEASE",
-                 "release of NVIDIA's training container whose rates count, from 25.04 to 26.08; without it 26.08");
-    options.choice("grad-dtype", values.grad_dtype, {"fp32", "bf16", "fp16"}, "type of gradients and their reduction; without it fp32");
+                 "release of NVIDIA's training container whose rates are used, from 25.04 to 26.08 (default: 26.08)");
+    options.choice("grad-dtype", values.grad_dtype, {"fp32", "bf16", "fp16"}, "dtype of gradients and their reduction (default: fp32)");
     options.flag("no-distributed-optimizer", values.no_distributed_optimizer, "every rank keeps the whole optimizer state");
     declare_state_options(options, values);
     options.choices("overlap", values.overlap, {"grad-reduce", "param-gather", "p2p", "tp", "moe"},
-                    "communication to hide; grad-reduce, param-gather and p2p are on without it");
-    options.choices("no-overlap", values.no_overlap, {"grad-reduce", "param-gather", "p2p", "tp", "moe"}, "communication not to hide");
-    options.choice("attention", values.attention, {"flash", "unfused"}, "attention kernels; without it flash");
-    options.choice(
-        "loss-fusion", values.loss_fusion, {"none", "native", "te"},
-        "kernels of Megatron-LM's loss: separate ones on fp32 copies of the logits, its own fused ones, or Transformer Engine's, "
-        "which keep no fp32 logits; without it none");
-    options.flag("strict", values.strict, "refuse a Megatron-LM command of which a flag is not computed or not known");
-    options.choice(
-        "engine", values.engine, {"mgplan", "megatron"},
-        "whose memory and time are predicted, and whether they fit: Megatron-LM's with Transformer Engine, or mgplan's own; without it "
-        "megatron");
+                    "communication to overlap with compute (default: grad-reduce, param-gather, p2p)");
+    options.choices("no-overlap", values.no_overlap, {"grad-reduce", "param-gather", "p2p", "tp", "moe"}, "communication not to overlap");
+    options.choice("attention", values.attention, {"flash", "unfused"}, "attention kernels (default: flash)");
+    options.choice("loss-fusion", values.loss_fusion, {"none", "native", "te"},
+                   "kernels of Megatron-LM's loss. none: separate, with fp32 copies of the logits; native: Megatron-LM's fused ones; te: "
+                   "Transformer Engine's, without fp32 logits (default: none)");
+    options.flag("strict", values.strict, "refuse a Megatron-LM command with a flag that mgplan does not model or know");
+    options.choice("engine", values.engine, {"mgplan", "megatron"},
+                   "training framework to predict: Megatron-LM with Transformer Engine, or mgplan's own (default: megatron)");
 }
 
 ClusterSpec load_asked_cluster(const Options& options, const std::string& given) {

@@ -30,7 +30,7 @@ EXAMPLES = {
     "The best layouts of Llama 3 8B on 16 GPUs:": "mgplan --world 16 --model llama3-8b",
     "Save the second best, and look at each rank's memory:":
         "mgplan --world 16 --model llama3-8b --save-plan plan.json --pick 2\nmgplan simulate plan.json --per-rank",
-    "Train it for some steps on this machine, measured beside predicted:": "mgplan run plan.json --steps 3",
+    "Train it for some steps on this machine, compared with the prediction:": "mgplan run plan.json --steps 3",
     "Judge a Megatron-LM command:": "mgplan check --megatron-args train.sh --world 64",
 }
 
