@@ -16,7 +16,7 @@ ModelChunk::ModelChunk(const ModelSpec& model, const StageChunk& contents, const
     if (contents.embedding) embedding_.emplace(model, weights, "embedding.");
     for (std::int64_t i = 0; i < contents.decoders; ++i) {
         const std::int64_t layer = contents.first_decoder + i;
-        layers_.emplace_back(model, weights, fmt::format("decoder.layers.{}.", layer), layer, recompute.modules);
+        layers_.emplace_back(layer_site(model, weights, fmt::format("decoder.layers.{}.", layer), layer, recompute.modules));
     }
     if (!contents.loss) return;
     // A tied embedding on the same chunk is the output layer too; elsewhere the chunk holds a copy under its own name.

@@ -43,7 +43,7 @@ MtpDepth::MtpDepth(const ModelSpec& model, const WeightTable& weights, const std
       final_norm_(weights.at(prefix + "final_layernorm.weight")),
       final_norm_bias_(weights.find(prefix + "final_layernorm.bias")),
       projection_(weights.at(prefix + "eh_proj.weight"), Weight{}),
-      layer_(model, weights, prefix + "transformer_layer.", number_, recompute) {}
+      layer_(layer_site(model, weights, prefix + "transformer_layer.", number_, recompute)) {}
 
 Tensor MtpDepth::run(const RankContext& context, const MicrobatchContext& microbatch, const MtpDepthSaved& saved,
                      MtpDepthSaved::Inner& inner, const UnitEvents& events) const {

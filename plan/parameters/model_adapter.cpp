@@ -20,10 +20,7 @@ Norm norm_of(const ModelSpec& spec) {
             .epsilon = spec.norm_epsilon};
 }
 
-/// Decoder layers of multi-token prediction have the rotary positions of the last layer.
-std::optional<Rotary> rotary_of(const ModelSpec& spec, std::int64_t layer) {
-    const auto of_layer = static_cast<std::size_t>(std::min(layer, spec.layers - 1));
-    if (spec.position != PositionEmbedding::rope || (!spec.rotary_layers.empty() && !spec.rotary_layers.at(of_layer))) return std::nullopt;
+Rotary stated_rotary(const ModelSpec& spec, std::int64_t layer) {
     Rotary rotary;
     rotary.fraction = spec.rotary_fraction;
     rotary.base = spec.rotary_base;
@@ -35,6 +32,13 @@ std::optional<Rotary> rotary_of(const ModelSpec& spec, std::int64_t layer) {
         rotary.scaling_values = spec.rotary_scaling_values;
     }
     return rotary;
+}
+
+/// Decoder layers of multi-token prediction have the rotary positions of the last layer.
+std::optional<Rotary> rotary_of(const ModelSpec& spec, std::int64_t layer) {
+    const auto of_layer = static_cast<std::size_t>(std::min(layer, spec.layers - 1));
+    if (spec.position != PositionEmbedding::rope || (!spec.rotary_layers.empty() && !spec.rotary_layers.at(of_layer))) return std::nullopt;
+    return stated_rotary(spec, layer);
 }
 
 AttentionScores scores_of(const ModelSpec& spec) {
@@ -64,13 +68,15 @@ Attention attention_of(const ModelSpec& spec, std::int64_t layer) {
 
 LatentAttention latent_attention_of(const ModelSpec& spec, std::int64_t layer) {
     LatentAttention attention{.heads = spec.heads,
-                              .rotary = rotary_of(spec, layer),
+                              .rotary = {},
                               .latent_norms = spec.qk_norm,
                               .query_norm = spec.mla->query_norm,
                               .latent_norm_epsilon = spec.mla->norm_epsilon,
                               .output_bias = spec.attention_output_bias,
                               .scores = scores_of(spec)};
     for (const auto& [field, member] : kLatentFields) attention.*member = (*spec.mla).*field;
+    // Its part of the heads turns whatever positions other layers have (Megatron-core transformer/multi_latent_attention.py).
+    if (spec.rotary_fraction > 0) attention.rotary = stated_rotary(spec, layer);
     return attention;
 }
 

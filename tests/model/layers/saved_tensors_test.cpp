@@ -84,7 +84,7 @@ std::int64_t kept(const ModelSpec& model, bool sequence_parallel, EnumSet<Recomp
         if (fp8 && parameter.linear_weight) weight.fp8 = make_fp8_weight(device, shape[0], shape[1], scaling);
         weights.add(parameter.name, std::move(weight));
     }
-    const DecoderLayer layer(model, weights, "", 0, recompute);
+    const DecoderLayer layer(layer_site(model, weights, "", 0, recompute));
     const MicrobatchContext microbatch{.batch = kBatch, .sequence = kSequence, .first_sequence = 0, .dropout_seed = 1};
     const std::int64_t rows = kBatch * kSequence / (sequence_parallel ? kTp : 1);
     DecoderLayer::Saved saved;
