@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "plan/parameters/model_adapter.hpp"
 #include "plan/text/errors.hpp"
 
 namespace mgplan::model {
@@ -33,9 +32,9 @@ WeightTable::OfExperts WeightTable::find_of_experts(const std::string& name) con
     return found == of_experts_.end() ? OfExperts{} : found->second;
 }
 
-LayerSite layer_site(const ModelSpec& model, const WeightTable& weights, std::string prefix, std::int64_t number,
+LayerSite layer_site(const ModelSpec& model, Layer layer, const WeightTable& weights, std::string prefix, std::int64_t number,
                      EnumSet<RecomputeModule> recompute) {
-    return {.layer = typed_layer(model, number),
+    return {.layer = std::move(layer),
             .hidden = model.hidden,
             .max_positions = model.max_positions,
             .layers = model.layers,

@@ -71,8 +71,8 @@ struct LayerSite {
     EnumSet<RecomputeModule> recompute;
 };
 
-/// Site of layer `number` of a model that layers here compute; from the model's number of layers on: of multi-token prediction.
-[[nodiscard]] LayerSite layer_site(const ModelSpec& model, const WeightTable& weights, std::string prefix, std::int64_t number,
+/// Site of a layer of a model; numbers from the model's number of layers on are those of multi-token prediction.
+[[nodiscard]] LayerSite layer_site(const ModelSpec& model, Layer layer, const WeightTable& weights, std::string prefix, std::int64_t number,
                                    EnumSet<RecomputeModule> recompute);
 
 class RoutingLog;

@@ -12,11 +12,6 @@
 namespace mgplan {
 namespace {
 
-template <class Kind>
-const Kind* mixer_as(const Layer& layer) {
-    return layer.mixer ? std::get_if<Kind>(&*layer.mixer) : nullptr;
-}
-
 /// Layers of softmax attention that fields describe, whose window and rotary positions are the model's.
 bool attends_by_fields(const Layer& layer) {
     return mixer_as<Attention>(layer) != nullptr || mixer_as<LatentAttention>(layer) != nullptr;

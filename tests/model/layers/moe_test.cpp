@@ -37,7 +37,7 @@ struct OneLayer {
         : model(spec),
           parameters(layer_parameters(model, LayerKind::moe, 1, 1, 1, kPrefix)),
           buffers(device, parameters, Dtype::fp64, {.grad_dtype = Dtype::fp64}),
-          layer(mixture_of(model), layer_site(model, buffers.weights(), kPrefix, 0, recompute)),
+          layer(mixture_of(model), layer_site(model, typed_layer(model, 0), buffers.weights(), kPrefix, 0, recompute)),
           alone(world.view(0).join("alone", std::vector<std::int32_t>{0})) {
         // Wide enough that rows differ in their choice and none is near a tie.
         initialize_weights(model, parameters, buffers.weights(), {}, {.seed = 5, .deviation = 0.7});

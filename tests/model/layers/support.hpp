@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "model/layers/layer_half.hpp"
+#include "plan/parameters/model_adapter.hpp"
 #include "plan/parameters/parameters.hpp"
 #include "runtime/comm/in_process/in_process_world.hpp"
 #include "runtime/cpu/cpu_device.hpp"
@@ -56,7 +57,7 @@ private:
 /// One layer of a model alone, whose weights have no prefix.
 inline LayerSite alone(const ModelSpec& model, const WeightTable& weights, EnumSet<RecomputeModule> recompute = {},
                        std::int64_t number = 0) {
-    return layer_site(model, weights, "", number, recompute);
+    return layer_site(model, typed_layer(model, number), weights, "", number, recompute);
 }
 
 /// The half of class `Half` of such a layer.
