@@ -73,7 +73,7 @@ Layer recorded_layer(const ModelSpec& model, bool mixture) {
 
 LayerKindHalves halves_of_parts(const ModelSpec& one_layer, LayerKinds& kinds, std::size_t composition) {
     const LayerComposition& parts = one_layer.compositions[composition];
-    const Layer layer = typed_layer(composed_layer(one_layer, parts), parts, 0);
+    const Layer layer = typed_layer(one_layer, parts, 0);
     LayerKindHalves kind;
     kind.mixture = feed_forward_as<Mixture>(layer) != nullptr;
     if (layer.mixer) kind.mixer = index_of_half(kinds.mixers, mixer_of(layer));

@@ -25,7 +25,7 @@ struct PolicyContext {
     [[nodiscard]] const Attention* attention() const { return mixer_as<Attention>(layer); }
     [[nodiscard]] const LatentAttention* latent() const { return mixer_as<LatentAttention>(layer); }
     [[nodiscard]] const Mixture* mixture() const { return feed_forward_as<Mixture>(layer); }
-    // Of softmax attention of either kind, which the layer has.
+    // Members of softmax attention of either kind, which the layer has.
     [[nodiscard]] std::int64_t heads() const { return latent() != nullptr ? latent()->heads : attention()->heads; }
     [[nodiscard]] std::int64_t value_width() const { return latent() != nullptr ? latent()->v_head_dim : attention()->head_dim; }
     [[nodiscard]] const AttentionScores& scores() const { return latent() != nullptr ? latent()->scores : attention()->scores; }
