@@ -71,6 +71,27 @@ Layer recorded_layer(const ModelSpec& model, bool mixture) {
     return typed_layer(one, 0);
 }
 
+/// The kinds of the layers of a model that fields describe, and after them that of multi-token prediction.
+std::vector<LayerKindHalves> kinds_of_fields(const ModelSpec& model, LayerKinds& kinds) {
+    kinds.plain_layers.assign(1, recorded_layer(model, false));
+    kinds.mixture_layer = model.moe ? recorded_layer(model, true) : kinds.plain_layers.front();
+    kinds.mixers.push_back(mixer_of(kinds.plain_layers.front()));
+    std::vector<LayerKindHalves> layers;
+    int dense = LayerKindHalves::kNone, experts = LayerKindHalves::kNone;
+    for (std::int64_t layer = 0; layer < model.layers + (model.mtp_layers > 0 ? 1 : 0); ++layer) {
+        LayerKindHalves& kind = layers.emplace_back();
+        kind.mixture = model.is_moe_layer(std::min(layer, model.layers - 1));
+        kind.windowed = model.window_of_layer(layer) > 0;
+        kind.mixer = 0;
+        int& feed_forward = kind.mixture ? experts : dense;
+        if (feed_forward == LayerKindHalves::kNone)
+            feed_forward =
+                index_of_half(kinds.feed_forwards, feed_forward_of(kind.mixture ? kinds.mixture_layer : kinds.plain_layers.front()));
+        kind.feed_forward = feed_forward;
+    }
+    return layers;
+}
+
 LayerKindHalves halves_of_parts(const ModelSpec& one_layer, LayerKinds& kinds, std::size_t composition) {
     const LayerComposition& parts = one_layer.compositions[composition];
     const Layer layer = typed_layer(one_layer, parts, 0);
@@ -116,16 +137,7 @@ LayerKinds layer_kinds(const ModelSpec& model, const MegatronSwitches& switches)
     std::vector<LayerKindHalves> layers;  // of each, after them that of multi-token prediction
     const bool by_fields = model.compositions.empty();
     if (by_fields) {
-        result.plain_layers.assign(1, recorded_layer(model, false));
-        result.mixture_layer = model.moe ? recorded_layer(model, true) : result.plain_layers.front();
-        for (std::int64_t layer = 0; layer < model.layers + (model.mtp_layers > 0 ? 1 : 0); ++layer) {
-            LayerKindHalves& kind = layers.emplace_back();
-            kind.mixture = model.is_moe_layer(std::min(layer, model.layers - 1));
-            kind.windowed = model.window_of_layer(layer) > 0;
-            kind.mixer = index_of_half(result.mixers, mixer_of(result.plain_layers.front()));
-            kind.feed_forward =
-                index_of_half(result.feed_forwards, feed_forward_of(kind.mixture ? result.mixture_layer : result.plain_layers.front()));
-        }
+        layers = kinds_of_fields(model, result);
     } else {
         const ModelSpec one_layer = with_one_layer(model);
         std::vector<std::optional<LayerKindHalves>> known(model.compositions.size());
