@@ -48,7 +48,7 @@ constexpr std::string_view kHybrids = "hybrids";
 std::string_view words_of_model(const ModelSpec& model) {
     const LayerKinds kinds = layer_kinds(model);
     for (const LayerHalf& mixer : kinds.mixers) {
-        if (const std::string_view own = traits_of(mixer.part).published_as; !own.empty()) return own;
+        if (const std::string_view own = traits_of(*mixer.layer.mixer).published_as; !own.empty()) return own;
     }
     if (std::any_of(kinds.mixers.begin(), kinds.mixers.end(), [](const LayerHalf& mixer) { return mixer.carries_state; })) return kHybrids;
     return model.moe ? "mixtures" : "dense";

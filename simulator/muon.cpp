@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "model/optimizer/muon.hpp"
-#include "plan/parameters/composed_layer.hpp"
+#include "plan/parameters/model_adapter.hpp"
 #include "plan/parameters/parameters.hpp"
 #include "simulator/collectives/all_reduce.hpp"
 #include "simulator/piece/muon_record.hpp"
@@ -24,21 +24,30 @@ double newton_schulz_seconds(std::int64_t rows, std::int64_t columns, const Kern
     return kNewtonSchulzSteps * (kernels.gemm(s, s, l) + kernels.gemm(s, s, s) + kernels.gemm(s, l, s));
 }
 
-double matrix_seconds(const Parameter& parameter, const ModelSpec& model, const KernelTimes& kernels) {
+/// Heads of queries and of keys in a layer's packed projection; 0 without one.
+std::pair<std::int64_t, std::int64_t> packed_heads(const Layer& layer) {
+    if (const auto* attention = mixer_as<Attention>(layer)) return {attention->heads, attention->kv_heads};
+    if (const auto* beside = mixer_as<AttentionBesideMamba2>(layer)) return {beside->attention.heads, beside->attention.kv_heads};
+    if (const auto* gemma = mixer_as<GemmaAttention>(layer)) return {gemma->heads, gemma->kv_heads};
+    return {};
+}
+
+double matrix_seconds(const Parameter& parameter, std::pair<std::int64_t, std::int64_t> packed, const KernelTimes& kernels) {
     const std::int64_t rows = parameter.shape[0], columns = parameter.shape[1];
-    if (parameter.name.find("linear_qkv.weight") == std::string::npos) return newton_schulz_seconds(rows, columns, kernels);
-    const std::int64_t heads = model.heads + 2 * model.kv_heads;
-    const std::int64_t queries = rows * model.heads / heads, keys = rows * model.kv_heads / heads;
+    if (packed.first == 0 || parameter.name.find("linear_qkv.weight") == std::string::npos)
+        return newton_schulz_seconds(rows, columns, kernels);
+    const std::int64_t heads = packed.first + 2 * packed.second;
+    const std::int64_t queries = rows * packed.first / heads, keys = rows * packed.second / heads;
     return newton_schulz_seconds(queries, columns, kernels) + 2 * newton_schulz_seconds(keys, columns, kernels);
 }
 
 }  // namespace
 
 MuonSeconds muon_seconds(const ModelSpec& model, std::int64_t layer, const ParallelSizes& sizes, const KernelTimes& kernels) {
-    const ModelSpec fields = model.compositions.empty() ? model : composed_layer(model, layer).fields;
+    const auto packed = packed_heads(typed_layer(model, layer));
     MuonSeconds seconds;
     for (const Parameter& parameter : decoder_layer_parameters(model, layer, sizes, "")) {
-        if (parameter.shape.size() == 2) (parameter.expert ? seconds.expert : seconds.dense) += matrix_seconds(parameter, fields, kernels);
+        if (parameter.shape.size() == 2) (parameter.expert ? seconds.expert : seconds.dense) += matrix_seconds(parameter, packed, kernels);
     }
     return seconds;
 }

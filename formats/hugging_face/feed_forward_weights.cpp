@@ -7,10 +7,15 @@
 namespace mgplan::formats {
 namespace {
 
+const Mixture& mixture_of(const LayerWeights& at) {
+    return std::get<Mixture>(*at.layer.feed_forward);
+}
+
 /// The first product: gates, then values.
 void place_gate_and_up(const LayerWeights& at, PublishedParameter& entry, const std::string& module, bool is_bias, std::string_view both,
                        std::string_view gate, std::string_view up) {
-    if (!at.fields.gated_mlp) return at.pieces.is_linear(entry, module + std::string(up), is_bias);
+    const bool gated = std::visit([](const auto& kind) { return kind.gated; }, *at.layer.feed_forward);
+    if (!gated) return at.pieces.is_linear(entry, module + std::string(up), is_bias);
     if (!both.empty()) return at.pieces.is_linear(entry, module + std::string(both), is_bias);
     for (const auto part : {gate, up})
         at.pieces.append_rows(entry, at.pieces.linear(module + std::string(part), entry.rows / 2, entry.columns, is_bias), 0,
@@ -35,8 +40,8 @@ bool place_mlp(const LayerWeights& at, PublishedParameter& entry, std::string_vi
 }
 
 void place_joined_rows(const LayerWeights& at, PublishedParameter& entry, const std::string& module, std::int64_t expert, bool first) {
-    const std::int64_t width = at.fields.moe->expert_ffn, columns = first ? entry.columns : entry.rows;
-    const std::int64_t all = at.fields.moe->experts * width, begin = expert * width * columns;
+    const std::int64_t width = mixture_of(at).expert_ffn, columns = first ? entry.columns : entry.rows;
+    const std::int64_t all = mixture_of(at).experts * width, begin = expert * width * columns;
     if (!first)
         return at.pieces.append(
             entry, {at.pieces.tensor(module + std::string(at.names.stacked_last), {all, columns}), begin, 1, columns, 0, entry.rows});
@@ -46,7 +51,7 @@ void place_joined_rows(const LayerWeights& at, PublishedParameter& entry, const 
 
 void place_stacked(const LayerWeights& at, PublishedParameter& entry, const std::string& name, std::int64_t expert, bool first,
                    bool is_bias) {
-    const std::int64_t rows = entry.rows, columns = entry.columns, experts = at.fields.moe->experts;
+    const std::int64_t rows = entry.rows, columns = entry.columns, experts = mixture_of(at).experts;
     const bool by_rows = is_bias || at.names.expert_rows == ExpertRows::stacked;
     const std::vector<std::int64_t> shape = is_bias   ? std::vector{experts, rows}
                                             : by_rows ? std::vector{experts, rows, columns}

@@ -6,13 +6,13 @@
 #include <string_view>
 
 #include "formats/hugging_face/weight_pieces.hpp"
+#include "plan/layers/layer.hpp"
 
 namespace mgplan::formats {
 
 /// The layer whose parameters are placed.
 struct LayerWeights {
-    const ModelSpec& fields;  ///< that describe it
-    const LayerPart* mixer;   ///< of a layer that parts describe; nullptr where fields do
+    Layer layer;
     const WeightNames& names;
     std::string prefix;  ///< "model.layers.0."
     WeightPieces& pieces;
@@ -26,13 +26,13 @@ struct LayerWeights {
 
 // Each places a parameter by its name within its layer; false for an unknown name.
 
-/// Attention as fields describe it.
+/// Attention with one packed projection.
 bool place_attention(const LayerWeights& at, PublishedParameter& entry, std::string_view name);
 /// Latent attention.
 bool place_latent(const LayerWeights& at, PublishedParameter& entry, std::string_view name);
 /// MLPs and mixtures of experts.
 bool place_feed_forward(const LayerWeights& at, PublishedParameter& entry, std::string_view name);
-/// Mixers that parts describe, by the kind of the part.
+/// Mixers with a state along the sequence, by their kind.
 bool place_mixer(const LayerWeights& at, PublishedParameter& entry, std::string_view name);
 
 }  // namespace mgplan::formats

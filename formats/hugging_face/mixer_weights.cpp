@@ -1,11 +1,8 @@
-// Mixers that parts describe in checkpoints: a row for each kind whose tensors have other names or another order there than here.
+// Mixers with a state in checkpoints: a function for each kind whose tensors have other names or another order there than here.
 
-#include <algorithm>
-#include <array>
 #include <utility>
 
 #include "formats/hugging_face/layer_weights.hpp"
-#include "plan/model/layer_parts.hpp"
 
 namespace mgplan::formats {
 namespace {
@@ -19,12 +16,11 @@ void place_state_space(const LayerWeights& at, PublishedParameter& entry, const 
 }
 
 /// Projections and convolutions of OLMo hybrid, which its class joins.
-void place_delta_apart(const LayerWeights& at, PublishedParameter& entry, const std::string& module, std::string_view what) {
+void place_delta_apart(const GatedDeltaNet& net, const LayerWeights& at, PublishedParameter& entry, const std::string& module,
+                       std::string_view what) {
     if (what == "out_norm.weight") return at.pieces.is(entry, module + "o_norm.weight");
     if (what == "out_proj.weight") return at.pieces.is(entry, module + "o_proj.weight");
-    const LayerPart& part = *at.mixer;
-    const std::int64_t heads = part_size(part, "value_heads"), keys = part_size(part, "key_heads") * part_size(part, "key_dim");
-    const std::int64_t values = heads * part_size(part, "value_dim");
+    const std::int64_t heads = net.value_heads, keys = net.key_heads * net.key_dim, values = heads * net.value_dim;
     using Rows = std::pair<std::string_view, std::int64_t>;
     if (what == "conv1d.weight") {
         for (const auto& [name, rows] : {Rows{"q_conv1d.weight", keys}, Rows{"k_conv1d.weight", keys}, Rows{"v_conv1d.weight", values}})
@@ -37,14 +33,13 @@ void place_delta_apart(const LayerWeights& at, PublishedParameter& entry, const 
         at.pieces.append_rows(entry, at.pieces.linear(module + std::string(name), rows, entry.columns, false), 0, rows);
 }
 
-void place_delta_net(const LayerWeights& at, PublishedParameter& entry, const std::string& module, std::string_view what) {
-    if (at.names.delta_rows == DeltaRows::apart) return place_delta_apart(at, entry, module, what);
+void place(const GatedDeltaNet& net, const LayerWeights& at, PublishedParameter& entry, const std::string& module, std::string_view what) {
+    if (at.names.delta_rows == DeltaRows::apart) return place_delta_apart(net, at, entry, module, what);
     if (what == "conv1d.weight") return at.pieces.is(entry, module + "conv1d.weight", {entry.rows, 1, entry.columns});
     if (what == "out_norm.weight") return at.pieces.is(entry, module + "norm.weight");
     if (what != "in_proj.weight") return at.pieces.is(entry, module + std::string(what));
-    const LayerPart& part = *at.mixer;
-    const std::int64_t key_heads = part_size(part, "key_heads"), heads = part_size(part, "value_heads"), each = heads / key_heads;
-    const std::int64_t key = part_size(part, "key_dim"), value = part_size(part, "value_dim"), columns = entry.columns;
+    const std::int64_t key_heads = net.key_heads, heads = net.value_heads, each = heads / key_heads;
+    const std::int64_t key = net.key_dim, value = net.value_dim, columns = entry.columns;
     const std::int64_t keys = key_heads * key, values = heads * value;
     if (at.names.delta_rows == DeltaRows::by_part) {
         at.pieces.append_rows(entry, at.pieces.linear(module + "in_proj_qkv", 2 * keys + values, columns, false), 0, 2 * keys + values);
@@ -66,8 +61,9 @@ void place_delta_net(const LayerWeights& at, PublishedParameter& entry, const st
     }
 }
 
-void place_kimi_delta(const LayerWeights& at, PublishedParameter& entry, const std::string& module, std::string_view what) {
-    const std::int64_t heads = part_size(*at.mixer, "heads"), width = heads * part_size(*at.mixer, "head_dim");
+void place(const KimiDeltaAttention& attention, const LayerWeights& at, PublishedParameter& entry, const std::string& module,
+           std::string_view what) {
+    const std::int64_t heads = attention.heads, width = heads * attention.head_dim;
     if (what == "A_log") return at.pieces.is(entry, module + "A_log", {1, 1, heads, 1});
     if (what == "in_proj.weight") {
         for (const auto* one : {"q_proj", "k_proj", "v_proj"})
@@ -92,10 +88,11 @@ void place_kimi_delta(const LayerWeights& at, PublishedParameter& entry, const s
 }
 
 /// Published rows hold q, k and v head by head.
-void place_lightning(const LayerWeights& at, PublishedParameter& entry, const std::string& module, std::string_view what) {
+void place(const LightningAttention& attention, const LayerWeights& at, PublishedParameter& entry, const std::string& module,
+           std::string_view what) {
     if (what == "out_norm.weight") return at.pieces.is(entry, module + "norm.weight");
     if (what != "in_proj.weight") return at.pieces.is(entry, module + std::string(what));
-    const std::int64_t heads = part_size(*at.mixer, "heads"), width = part_size(*at.mixer, "head_dim");
+    const std::int64_t heads = attention.heads, width = attention.head_dim;
     const WeightPieces::Linear all = at.pieces.linear(module + "qkv_proj", 3 * heads * width, entry.columns, false);
     for (const std::int64_t part : {2, 1, 0}) {
         for (std::int64_t head = 0; head < heads; ++head) at.pieces.append_rows(entry, all, (3 * head + part) * width, width);
@@ -103,27 +100,16 @@ void place_lightning(const LayerWeights& at, PublishedParameter& entry, const st
     at.pieces.append_rows(entry, at.pieces.linear(module + "output_gate", heads * width, entry.columns, false), 0, heads * width);
 }
 
-/// Places a kind's parameters: `module` holds the mixer, `what` is a parameter's name within it.
-struct MixerWeights {
-    std::string_view kind;
-    void (*place)(const LayerWeights& at, PublishedParameter& entry, const std::string& module, std::string_view what);
-};
-
-constexpr std::array kMixerWeights{MixerWeights{"gated_delta_net", place_delta_net}, MixerWeights{"kimi_delta_attention", place_kimi_delta},
-                                   MixerWeights{"lightning_attention", place_lightning}};
-
 }  // namespace
 
 bool place_mixer(const LayerWeights& at, PublishedParameter& entry, std::string_view name) {
     const std::string module = at.prefix + std::string(at.names.mixer);
     if (const auto what = rest_behind(name, "mixer.")) return place_state_space(at, entry, module, *what), true;
     const auto what = rest_behind(name, "self_attention.");
-    if (!what || at.mixer == nullptr) return false;
-    const auto row =
-        std::find_if(kMixerWeights.begin(), kMixerWeights.end(), [&](const MixerWeights& one) { return one.kind == at.mixer->kind; });
-    if (row == kMixerWeights.end()) return false;
-    row->place(at, entry, module, *what);
-    return true;
+    if (!what) return false;
+    const auto place_as = [&](const auto* mixer) { return mixer != nullptr && (place(*mixer, at, entry, module, *what), true); };
+    return place_as(mixer_as<GatedDeltaNet>(at.layer)) || place_as(mixer_as<KimiDeltaAttention>(at.layer)) ||
+           place_as(mixer_as<LightningAttention>(at.layer));
 }
 
 }  // namespace mgplan::formats

@@ -9,8 +9,8 @@
 #include <fmt/format.h>
 
 #include "formats/hugging_face/layer_weights.hpp"
-#include "plan/parameters/composed_layer.hpp"
 #include "plan/parameters/counted_only.hpp"
+#include "plan/parameters/model_adapter.hpp"
 #include "plan/parameters/whole_parameter.hpp"
 #include "plan/text/errors.hpp"
 
@@ -63,19 +63,11 @@ private:
         if (!in_layers) refuse(name);
         const std::size_t dot = in_layers->find('.');
         const std::int64_t layer = std::stoll(std::string(in_layers->substr(0, dot)));
-        const bool by_parts = !model_.compositions.empty();
-        const std::optional<ModelSpec> stated = by_parts ? std::optional(composed_layer(model_, layer).fields) : std::nullopt;
-        const LayerWeights at{stated ? *stated : model_, by_parts ? &mixer_of(layer) : nullptr, names_,
-                              fmt::format("{}{}.", names_.layers, layer), pieces_};
+        const LayerWeights at{typed_layer(model_, layer), names_, fmt::format("{}{}.", names_.layers, layer), pieces_};
         const std::string_view rest = in_layers->substr(dot + 1);
         if (!(place_norm_of_layer(entry, at.prefix, rest) || place_attention(at, entry, rest) || place_latent(at, entry, rest) ||
               place_feed_forward(at, entry, rest) || place_mixer(at, entry, rest)))
             refuse(name);
-    }
-
-    [[nodiscard]] const LayerPart& mixer_of(std::int64_t layer) const {
-        const auto kind = model_.composition_of_layer.at(static_cast<std::size_t>(layer));
-        return model_.compositions.at(kind).parts.at(1);
     }
 
     [[noreturn]] void refuse(std::string_view name) const {

@@ -12,6 +12,7 @@
 #include "plan/model/layer_pattern.hpp"
 #include "plan/parameters/composed_layer.hpp"
 #include "plan/parameters/layer_kinds.hpp"
+#include "plan/parameters/model_adapter.hpp"
 #include "plan/text/errors.hpp"
 
 namespace mgplan::formats {
@@ -22,9 +23,14 @@ namespace {
                                   layers_known_of_shapes(plan.model).empty() ? "train it with mgplan run, or " : ""));
 }
 
+/// The mixer as a part.
+LayerPart part_of(const LayerHalf& mixer) {
+    return composition_of(mixer.layer, 0).parts.at(1);  // after the norm
+}
+
 /// Its row, which refuse_other_mixers() found.
 const MegatronMixer& row_of(const LayerHalf& mixer) {
-    return *find_megatron_mixer(mixer.part.kind);
+    return *find_megatron_mixer(part_of(mixer).kind);
 }
 
 /// The mixer of a kind of layer; nullptr where it has none.
@@ -37,9 +43,9 @@ void write_mixers(FlagWriter& out, const LayerKinds& kinds) {
     const Plan& plan = out.plan();
     for (const LayerHalf& mixer : kinds.mixers) {
         const auto alike = std::count_if(kinds.mixers.begin(), kinds.mixers.end(),
-                                         [&](const LayerHalf& other) { return other.part.kind == mixer.part.kind; });
-        if (alike > 1) refuse_layers(plan, fmt::format("{} layers of {} sizes", mixer.part.kind, alike));
-        row_of(mixer).write(out, mixer.part);
+                                         [&](const LayerHalf& other) { return other.layer.mixer->index() == mixer.layer.mixer->index(); });
+        if (alike > 1) refuse_layers(plan, fmt::format("{} layers of {} sizes", part_of(mixer).kind, alike));
+        row_of(mixer).write(out, part_of(mixer));
     }
     const auto mlps =
         std::count_if(kinds.feed_forwards.begin(), kinds.feed_forwards.end(), [](const LayerHalf& half) { return !half.mixture; });
@@ -48,15 +54,16 @@ void write_mixers(FlagWriter& out, const LayerKinds& kinds) {
 
 void refuse_other_mixers(const Plan& plan, const LayerKinds& kinds) {
     for (const LayerHalf& mixer : kinds.mixers) {
-        const std::string_view words = find_part_kind(mixer.part.kind)->words;
-        const MegatronMixer* const row = find_megatron_mixer(mixer.part.kind);
+        const LayerPart part = part_of(mixer);
+        const std::string_view words = find_part_kind(part.kind)->words;
+        const MegatronMixer* const row = find_megatron_mixer(part.kind);
         if (row != nullptr && !row->elsewhere.empty())
             throw ConfigError(fmt::format(
                 "{}: layers of {}, for which Megatron-LM has no flags at d98e8a64, which are written here, and {}; export another model",
                 plan.model.name, words, row->elsewhere));
         if (row == nullptr) refuse_layers(plan, fmt::format("layers of {}", words));
-        if (mixer.normed_behind) refuse_layers(plan, "layers whose norms stand behind their halves");
-        if (const std::string what = row->unwritten(mixer.part); !what.empty()) refuse_layers(plan, what);
+        if (mixer.layer.norms.after) refuse_layers(plan, "layers whose norms stand behind their halves");
+        if (const std::string what = row->unwritten(part); !what.empty()) refuse_layers(plan, what);
     }
 }
 

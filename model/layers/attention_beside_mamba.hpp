@@ -19,16 +19,14 @@ struct AttentionBesideMambaSaved : BranchEndsSaved {
 class AttentionBesideMamba {
 public:
     using Saved = AttentionBesideMambaSaved;
-    /// `part`: of kind "attention_beside_mamba2"; `prefix`: "decoder.layers.0."; `layer`: global number from 0, for dropout.
-    AttentionBesideMamba(const ModelSpec& model, const LayerPart& part, const WeightTable& weights, const std::string& prefix,
-                         std::int64_t layer, EnumSet<RecomputeModule> recompute);
+    AttentionBesideMamba(const AttentionBesideMamba2& mixer, const LayerSite& site);
 
     [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const;
     /// Returns the gradient of x; adds to the main gradients. Consumes what was saved.
     [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved) const;
 
 private:
-    const ModelSpec& model_;
+    double attention_multiplier_;  ///< of the attention's output
     BranchEnds ends_;
     SelfAttention attention_;
     MambaMixer state_;

@@ -1,15 +1,11 @@
 #include "model/layers/branch_ends.hpp"
 
-#include "model/layers/residual.hpp"
-
 namespace mgplan::model {
 
-BranchEnds::BranchEnds(const ModelSpec& model, const WeightTable& weights, const std::string& linear, std::int64_t layer,
-                       EnumSet<RecomputeModule> recompute)
-    : model_(model),
-      layer_(layer),
-      recompute_(recompute),
-      norm_(model, weights.find(linear + ".layer_norm_weight"), weights.find(linear + ".layer_norm_bias")) {}
+BranchEnds::BranchEnds(const LayerSite& site, const std::string& linear)
+    : residual_(site, ResidualPlace::attention),
+      keeps_normed_(!site.recompute.contains(RecomputeModule::layernorm)),
+      norm_(site, site.prefix + linear + ".layer_norm_") {}
 
 const Tensor& BranchEnds::enter(const RankContext& context, const Tensor& x, BranchEndsSaved& saved) const {
     saved.normed = norm_.forward(context, x, saved.norm);
@@ -18,24 +14,24 @@ const Tensor& BranchEnds::enter(const RankContext& context, const Tensor& x, Bra
 
 Tensor BranchEnds::leave(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& y, const Tensor& x,
                          BranchEndsSaved& saved) const {
-    const Tensor path = residual_path(model_, x, saved.normed);
-    if (recompute_.contains(RecomputeModule::layernorm)) saved.normed = Tensor();
-    return add_residual(context, microbatch, model_, layer_, ResidualPlace::attention, y, path);
+    const Tensor path = residual_.carried(x, saved.normed);
+    if (!keeps_normed_) saved.normed = Tensor();
+    return residual_.sum(context, microbatch, y, path);
 }
 
 Tensor BranchEnds::backward_into(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy,
                                  BranchEndsSaved& saved) const {
     if (!saved.normed.defined()) saved.normed = norm_.again(context, saved.norm);
-    return residual_backward(context, microbatch, model_, layer_, ResidualPlace::attention, dy);
+    return residual_.backward(context, microbatch, dy);
 }
 
 Tensor BranchEnds::backward_out(const RankContext& context, const Tensor& dy, Tensor d_normed, BranchEndsSaved& saved) const {
     saved.normed = {};
-    add_path_to_normed(model_, ResidualPlace::attention, dy, d_normed);
-    const Tensor path = path_in_norm(context, model_, dy);
+    residual_.add_to_normed(dy, d_normed);
+    const Tensor path = residual_.in_norm(context, dy);
     Tensor dx = norm_.backward(d_normed, saved.norm, path);
     d_normed = {};
-    if (!path.defined()) add_path_to_input(model_, dy, dx);
+    if (!path.defined()) residual_.add_to_input(dy, dx);
     return dx;
 }
 

@@ -2,6 +2,7 @@
 // Code shared by mixers of tokens: the norm before their branch, and the residual addition after it.
 
 #include "model/layers/context.hpp"
+#include "model/layers/residual.hpp"
 #include "model/layers/stream_norm.hpp"
 
 namespace mgplan::model {
@@ -15,9 +16,8 @@ struct BranchEndsSaved {
 /// The norm bears the name of the linear layer that it belongs to ("mixer.in_proj").
 class BranchEnds {
 public:
-    /// `layer`: global number from 0, for dropout. `model` outlives it.
-    BranchEnds(const ModelSpec& model, const WeightTable& weights, const std::string& linear, std::int64_t layer,
-               EnumSet<RecomputeModule> recompute);
+    /// `linear`: "mixer.in_proj", after the layer's prefix.
+    BranchEnds(const LayerSite& site, const std::string& linear);
 
     /// The branch's input, which is kept.
     [[nodiscard]] const Tensor& enter(const RankContext& context, const Tensor& x, BranchEndsSaved& saved) const;
@@ -32,9 +32,8 @@ public:
     [[nodiscard]] Tensor backward_out(const RankContext& context, const Tensor& dy, Tensor d_normed, BranchEndsSaved& saved) const;
 
 private:
-    const ModelSpec& model_;
-    std::int64_t layer_;
-    EnumSet<RecomputeModule> recompute_;
+    ResidualPath residual_;
+    bool keeps_normed_;
     StreamNorm norm_;
 };
 

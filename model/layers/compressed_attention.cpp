@@ -3,14 +3,11 @@
 #include <cmath>
 #include <utility>
 
-#include "model/layers/residual.hpp"
 #include "model/layers/rotary_scaling.hpp"
 #include "model/ops/elementwise.hpp"
 #include "model/ops/index_scores.hpp"
 #include "model/ops/linear_recurrence.hpp"
 #include "model/ops/matmul.hpp"
-#include "model/ops/rotary.hpp"
-#include "plan/model/layer_parts.hpp"
 
 namespace mgplan::model {
 namespace {
@@ -19,12 +16,12 @@ namespace {
 constexpr std::string_view kUnquantised = "16 bits";
 
 /// Rotates the last `rotated` values of each head in place; `inverse`: back.
-void turn_last(const ModelSpec& model, const Positions& positions, const Tensor& heads, std::int64_t rotated, bool inverse) {
+void turn_last(const RotaryAngles& angles, const Positions& positions, const Tensor& heads, std::int64_t rotated, bool inverse) {
     if (rotated == 0) return;
     const std::int64_t rows = heads.shape()[0], count = heads.shape()[1], width = heads.shape()[2];
     const Tensor rows_by_head = heads.view({rows * count, width});
     const Tensor part = columns(rows_by_head, width - rotated, width).view({rows, count, rotated});
-    const Tensor turned = rotary(part, positions, rotated, rotary_angles(model, rotated), inverse);
+    const Tensor turned = rotary(part, positions, rotated, angles, inverse);
     set_columns(turned.view({rows * count, rotated}), rows_by_head, width - rotated);
 }
 
@@ -44,21 +41,24 @@ Positions positions_of_keys(const MicrobatchContext& microbatch, Compression com
     return zigzag_positions(compression.keys(microbatch.sequence), microbatch.batch, 1, 0);
 }
 
-Compression compression_of(const LayerPart& part) {
-    return {part_size(part, "rate"), part_size(part, "overlaps") != 0};
+Compression compression_of(const mgplan::CompressedAttention& mixer) {
+    return {mixer.compression_rate, mixer.overlaps};
+}
+
+RotaryAngles angles_of(const mgplan::CompressedAttention& mixer, const LayerSite& site) {
+    return rotary_angles(mixer.rotary, mixer.rotary_dim, site.max_positions);
 }
 
 }  // namespace
 
-KeyCompressor::KeyCompressor(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, Compression compression,
-                             std::int64_t rotated)
-    : model_(model),
-      compression_(compression),
-      rotated_(rotated),
-      tokens_(weights.at(prefix + "wkv.weight")),
-      gates_(weights.at(prefix + "wgate.weight")),
-      places_(weights.at(prefix + "ape")),
-      norm_(weights.at(prefix + "norm.weight")) {}
+KeyCompressor::KeyCompressor(const mgplan::CompressedAttention& mixer, const LayerSite& site, const std::string& prefix)
+    : compression_(compression_of(mixer)),
+      rotated_(mixer.rotary_dim),
+      angles_(angles_of(mixer, site)),
+      tokens_(site.weights.at(prefix + "wkv.weight")),
+      gates_(site.weights.at(prefix + "wgate.weight")),
+      places_(site.weights.at(prefix + "ape")),
+      norm_(site.weights.at(prefix + "norm.weight")) {}
 
 Tensor KeyCompressor::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed,
                               KeyCompressorSaved& saved) const {
@@ -69,13 +69,13 @@ Tensor KeyCompressor::forward(const RankContext& context, const MicrobatchContex
     }
     saved.raw = compress_keys(saved.tokens, saved.gates, places_.value, compression_, microbatch.batch);
     Tensor keys = norm(saved.raw, norm_.value, {}, Normalization::rms_norm, context.norm_epsilon, saved.statistics);
-    turn_last(model_, positions_of_keys(microbatch, compression_), as_one_head(keys), rotated_, false);
+    turn_last(angles_, positions_of_keys(microbatch, compression_), as_one_head(keys), rotated_, false);
     return keys;
 }
 
 Tensor KeyCompressor::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& d_keys, const Tensor& normed,
                                KeyCompressorSaved& saved) const {
-    turn_last(model_, positions_of_keys(microbatch, compression_), as_one_head(d_keys), rotated_, true);
+    turn_last(angles_, positions_of_keys(microbatch, compression_), as_one_head(d_keys), rotated_, true);
     CompressionGradients gradients;
     {
         const Tensor d_raw = norm_backward(d_keys, saved.raw, norm_.value, saved.statistics, Normalization::rms_norm, norm_.gradient, {});
@@ -90,22 +90,18 @@ Tensor KeyCompressor::backward(const RankContext& context, const MicrobatchConte
     return d_normed;
 }
 
-CompressedKeyIndexer::CompressedKeyIndexer(const ModelSpec& model, const LayerPart& part, const WeightTable& weights,
-                                           const std::string& prefix, Compression compression)
-    : model_(model),
-      heads_(part_size(part, "index_heads")),
-      width_(part_size(part, "index_dim")),
-      rotated_(part_size(part, "rotated")),
-      top_k_(part_size(part, "index_top_k")),
-      keys_(model, weights, prefix + "compressor.", compression, rotated_),
-      queries_(weights.at(prefix + "linear_wq_b.weight")),
-      weights_(weights.at(prefix + "weights_proj.weight")) {}
+CompressedKeyIndexer::CompressedKeyIndexer(const mgplan::CompressedAttention& mixer, const LayerSite& site, const std::string& prefix)
+    : mixer_(mixer),
+      angles_(angles_of(mixer, site)),
+      keys_(mixer, site, prefix + "compressor."),
+      queries_(site.weights.at(prefix + "linear_wq_b.weight")),
+      weights_(site.weights.at(prefix + "weights_proj.weight")) {}
 
 Tensor CompressedKeyIndexer::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed,
                                      const Tensor& q_latent) const {
     const std::int64_t rows = normed.shape()[0];
-    const Tensor q = matmul(q_latent, queries_.value, {.b = true}, "index queries").view({rows, heads_, width_});
-    turn_last(model_, positions_of(context, microbatch), q, rotated_, false);
+    const Tensor q = matmul(q_latent, queries_.value, {.b = true}, "index queries").view({rows, mixer_.index_heads, mixer_.index_head_dim});
+    turn_last(angles_, positions_of(context, microbatch), q, mixer_.rotary_dim, false);
     KeyCompressorSaved dropped;
     const Tensor keys = keys_.forward(context, microbatch, normed, dropped);
     dropped = {};
@@ -114,34 +110,30 @@ Tensor CompressedKeyIndexer::forward(const RankContext& context, const Microbatc
         const Range range(*context.device, kUnquantised);
         weights = matmul(normed, weights_.value, {.b = true}, "index weights");  // (rows, heads)
     }
-    scale(weights, 1 / std::sqrt(static_cast<double>(heads_ * width_)));
-    return largest_places(index_scores(q, keys, weights, microbatch.batch), top_k_);
+    scale(weights, 1 / std::sqrt(static_cast<double>(mixer_.index_heads * mixer_.index_head_dim)));
+    return largest_places(index_scores(q, keys, weights, microbatch.batch), mixer_.index_top_k);
 }
 
-CompressedAttention::CompressedAttention(const ModelSpec& model, const LayerPart& part, const WeightTable& weights,
-                                         const std::string& prefix, std::int64_t layer, EnumSet<RecomputeModule> recompute)
-    : model_(model),
-      layer_(layer),
-      heads_(part_size(part, "heads")),
-      width_(part_size(part, "head_dim")),
-      window_(part_size(part, "window")),
-      rotated_(part_size(part, "rotated")),
-      top_k_(part_size(part, "index_heads") > 0 ? part_size(part, "index_top_k") : 0),
-      compression_(compression_of(part)),
-      keeps_normed_(!recompute.contains(RecomputeModule::layernorm)),
-      keeps_projected_(!recompute.contains(RecomputeModule::mla_up_proj)),
-      norm_(model, weights.at(prefix + "input_layernorm.weight"), {}),
-      latent_norm_(weights.at(prefix + "self_attention.q_layernorm.weight")),
-      keys_norm_(weights.at(prefix + "self_attention.kv_layernorm.weight")),
-      sinks_(weights.at(prefix + "self_attention.core_attention.attn_sink")),
-      by_groups_(weights.at(prefix + "self_attention.o_group_proj")),
-      down_(weights.at(prefix + "self_attention.linear_q_down_proj.weight")),
-      to_keys_(weights.at(prefix + "self_attention.linear_kv_proj.weight")),
-      up_(weights.at(prefix + "self_attention.linear_q_up_proj.weight"), Weight{}),
-      output_(weights.at(prefix + "self_attention.linear_proj.weight"), Weight{}) {
-    const std::string core = prefix + "self_attention.core_attention.";
-    if (compression_.rate > 0) compressor_.emplace(model, weights, core + "compressor.", compression_, rotated_);
-    if (top_k_ > 0) indexer_.emplace(model, part, weights, core + "indexer.", compression_);
+CompressedAttention::CompressedAttention(const mgplan::CompressedAttention& mixer, const LayerSite& site)
+    : mixer_(mixer),
+      window_(site.layer.window),
+      residual_(site, ResidualPlace::attention),
+      angles_(angles_of(mixer, site)),
+      compression_(compression_of(mixer)),
+      keeps_normed_(!site.recompute.contains(RecomputeModule::layernorm)),
+      keeps_projected_(!site.recompute.contains(RecomputeModule::mla_up_proj)),
+      norm_(site, site.prefix + "input_layernorm."),
+      latent_norm_(site.weights.at(site.prefix + "self_attention.q_layernorm.weight")),
+      keys_norm_(site.weights.at(site.prefix + "self_attention.kv_layernorm.weight")),
+      sinks_(site.weights.at(site.prefix + "self_attention.core_attention.attn_sink")),
+      by_groups_(site.weights.at(site.prefix + "self_attention.o_group_proj")),
+      down_(site.weights.at(site.prefix + "self_attention.linear_q_down_proj.weight")),
+      to_keys_(site.weights.at(site.prefix + "self_attention.linear_kv_proj.weight")),
+      up_(site.weights.at(site.prefix + "self_attention.linear_q_up_proj.weight"), Weight{}),
+      output_(site.weights.at(site.prefix + "self_attention.linear_proj.weight"), Weight{}) {
+    const std::string core = site.prefix + "self_attention.core_attention.";
+    if (compression_.rate > 0) compressor_.emplace(mixer, site, core + "compressor.");
+    if (mixer.index_heads > 0) indexer_.emplace(mixer, site, core + "indexer.");
 }
 
 bool CompressedAttention::compresses(const MicrobatchContext& microbatch) const {
@@ -149,19 +141,19 @@ bool CompressedAttention::compresses(const MicrobatchContext& microbatch) const 
 }
 
 SparseSight CompressedAttention::sight(const MicrobatchContext& microbatch) const {
-    return {window_, compresses(microbatch) ? compression_.rate : 0, top_k_};
+    return {window_, compresses(microbatch) ? compression_.rate : 0, indexer_ ? mixer_.index_top_k : 0};
 }
 
 void CompressedAttention::project(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed,
                                   Saved& saved) const {
     const Positions positions = positions_of(context, microbatch);
-    saved.q_raw = up_.forward(context, saved.latent).view({normed.shape()[0], heads_, width_});
+    saved.q_raw = up_.forward(context, saved.latent).view({normed.shape()[0], mixer_.heads, mixer_.head_dim});
     saved.q = norm(rows_of_heads(saved.q_raw), {}, {}, Normalization::rms_norm, context.norm_epsilon, saved.q_statistics)
                   .view(saved.q_raw.shape());
-    turn_last(model_, positions, saved.q, rotated_, false);
+    turn_last(angles_, positions, saved.q, mixer_.rotary_dim, false);
     saved.keys_raw = to_keys_.forward(context, normed);
     saved.keys = norm(saved.keys_raw, keys_norm_.value, {}, Normalization::rms_norm, context.norm_epsilon, saved.keys_statistics);
-    turn_last(model_, positions, as_one_head(saved.keys), rotated_, false);
+    turn_last(angles_, positions, as_one_head(saved.keys), mixer_.rotary_dim, false);
 }
 
 Tensor CompressedAttention::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const {
@@ -181,12 +173,12 @@ Tensor CompressedAttention::forward(const RankContext& context, const Microbatch
     // Values were rotated as keys are; a copy of their sum is rotated back, because the core's backward reads the sum itself.
     saved.turned = context.device->empty(saved.core.output.shape(), x.dtype(), MemoryCategory::activations, "attention output turned back");
     copy(saved.core.output, saved.turned);
-    turn_last(model_, positions_of(context, microbatch), saved.turned, rotated_, true);
+    turn_last(angles_, positions_of(context, microbatch), saved.turned, mixer_.rotary_dim, true);
     saved.joined = block_products(heads_of_row(saved.turned), by_groups_.value, {});
     const Tensor y = output_.forward(context, saved.joined);
-    const Tensor path = residual_path(model_, x, saved.normed);
+    const Tensor path = residual_.carried(x, saved.normed);
     if (!keeps_normed_) saved.normed = {};
-    return add_residual(context, microbatch, model_, layer_, ResidualPlace::attention, y, path);
+    return residual_.sum(context, microbatch, y, path);
 }
 
 Tensor CompressedAttention::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy,
@@ -196,13 +188,13 @@ Tensor CompressedAttention::backward(const RankContext& context, const Microbatc
     {
         Tensor d_output;
         {
-            const Tensor d_branch = residual_backward(context, microbatch, model_, layer_, ResidualPlace::attention, dy);
+            const Tensor d_branch = residual_.backward(context, microbatch, dy);
             const Tensor d_joined = output_.backward(context, d_branch, saved.joined);
             d_output = block_products_backward(d_joined, heads_of_row(saved.turned), by_groups_.value, by_groups_.gradient, {})
                            .view(saved.turned.shape());
         }
         saved.joined = saved.turned = {};
-        turn_last(model_, positions_of(context, microbatch), d_output, rotated_, false);
+        turn_last(angles_, positions_of(context, microbatch), d_output, mixer_.rotary_dim, false);
         if (!saved.q.defined()) {
             const Range range(*context.device, "recompute");
             project(context, microbatch, saved.normed, saved);
@@ -217,11 +209,11 @@ Tensor CompressedAttention::backward(const RankContext& context, const Microbatc
     gradients = {};
     if (d_compressed.defined()) add(compressor_->backward(context, microbatch, d_compressed, saved.normed, saved.compressor), d_normed);
     saved.normed = {};
-    add_path_to_normed(model_, ResidualPlace::attention, dy, d_normed);
-    const Tensor path = path_in_norm(context, model_, dy);
+    residual_.add_to_normed(dy, d_normed);
+    const Tensor path = residual_.in_norm(context, dy);
     Tensor dx = norm_.backward(d_normed, saved.norm, path);
     d_normed = {};
-    if (!path.defined()) add_path_to_input(model_, dy, dx);
+    if (!path.defined()) residual_.add_to_input(dy, dx);
     saved = {};
     return dx;
 }
@@ -231,10 +223,10 @@ Tensor CompressedAttention::project_backward(const RankContext& context, const M
     const Positions positions = positions_of(context, microbatch);
     Tensor d_latent;
     {
-        turn_last(model_, positions, gradients.q, rotated_, true);
+        turn_last(angles_, positions, gradients.q, mixer_.rotary_dim, true);
         const Tensor d_queries =
             norm_backward(rows_of_heads(gradients.q), rows_of_heads(saved.q_raw), {}, saved.q_statistics, Normalization::rms_norm, {}, {})
-                .view({saved.q_raw.shape()[0], heads_ * width_});
+                .view({saved.q_raw.shape()[0], mixer_.heads * mixer_.head_dim});
         saved.q_raw = {};
         d_latent = up_.backward(context, d_queries, saved.latent);
     }
@@ -242,7 +234,7 @@ Tensor CompressedAttention::project_backward(const RankContext& context, const M
                              latent_norm_.gradient, {});
     Tensor d_normed = down_.backward(context, d_latent, saved.normed);
     d_latent = {};
-    turn_last(model_, positions, as_one_head(gradients.keys), rotated_, true);
+    turn_last(angles_, positions, as_one_head(gradients.keys), mixer_.rotary_dim, true);
     const Tensor d_keys = norm_backward(gradients.keys, saved.keys_raw, keys_norm_.value, saved.keys_statistics, Normalization::rms_norm,
                                         keys_norm_.gradient, {});
     saved.keys_raw = {};

@@ -8,10 +8,12 @@
 #include <string>
 
 #include "model/layers/context.hpp"
+#include "model/layers/residual.hpp"
 #include "model/layers/stream_norm.hpp"
 #include "model/layers/tensor_parallel.hpp"
 #include "model/ops/compressed_attention.hpp"
 #include "model/ops/norm.hpp"
+#include "model/ops/rotary.hpp"
 
 namespace mgplan::model {
 
@@ -26,9 +28,8 @@ struct KeyCompressorSaved {
 /// bits where others multiply in fp8 (csa.py, Compressor).
 class KeyCompressor {
 public:
-    /// `prefix`: "decoder.layers.0.self_attention.core_attention.compressor."; `rotated`: how many of a key's values are turned.
-    KeyCompressor(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, Compression compression,
-                  std::int64_t rotated);
+    /// `prefix`: "decoder.layers.0.self_attention.core_attention.compressor."
+    KeyCompressor(const mgplan::CompressedAttention& mixer, const LayerSite& site, const std::string& prefix);
 
     /// normed (rows, hidden) -> (keys of all sequences, width).
     [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed,
@@ -38,9 +39,9 @@ public:
                                   const Tensor& normed, KeyCompressorSaved& saved) const;
 
 private:
-    const ModelSpec& model_;
     Compression compression_;
     std::int64_t rotated_;
+    RotaryAngles angles_;
     DuplicatedLinear tokens_, gates_;
     Weight places_, norm_;
 };
@@ -50,16 +51,15 @@ private:
 class CompressedKeyIndexer {
 public:
     /// `prefix`: "decoder.layers.0.self_attention.core_attention.indexer.".
-    CompressedKeyIndexer(const ModelSpec& model, const LayerPart& part, const WeightTable& weights, const std::string& prefix,
-                         Compression compression);
+    CompressedKeyIndexer(const mgplan::CompressedAttention& mixer, const LayerSite& site, const std::string& prefix);
 
     /// normed (rows, hidden), q_latent (rows, q_lora_rank) after its norm -> (rows, at most top_k) int32.
     [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed,
                                  const Tensor& q_latent) const;
 
 private:
-    const ModelSpec& model_;
-    std::int64_t heads_, width_, rotated_, top_k_;
+    mgplan::CompressedAttention mixer_;
+    RotaryAngles angles_;
     KeyCompressor keys_;
     Weight queries_, weights_;
 };
@@ -85,9 +85,7 @@ struct CompressedAttentionSaved {
 class CompressedAttention {
 public:
     using Saved = CompressedAttentionSaved;
-    /// `part`: of kind "compressed_attention"; `prefix`: "decoder.layers.0."; `layer`: global number from 0, for dropout.
-    CompressedAttention(const ModelSpec& model, const LayerPart& part, const WeightTable& weights, const std::string& prefix,
-                        std::int64_t layer, EnumSet<RecomputeModule> recompute);
+    CompressedAttention(const mgplan::CompressedAttention& mixer, const LayerSite& site);
 
     [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const;
     /// Returns the gradient of x; adds to the main gradients. Consumes what was saved.
@@ -103,8 +101,10 @@ private:
     [[nodiscard]] Tensor project_backward(const RankContext& context, const MicrobatchContext& microbatch,
                                           const SparseAttentionGradients& gradients, Saved& saved) const;
 
-    const ModelSpec& model_;
-    std::int64_t layer_, heads_, width_, window_, rotated_, top_k_;
+    mgplan::CompressedAttention mixer_;
+    std::int64_t window_;
+    ResidualPath residual_;
+    RotaryAngles angles_;
     Compression compression_;
     bool keeps_normed_, keeps_projected_;
     StreamNorm norm_;

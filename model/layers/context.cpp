@@ -1,5 +1,7 @@
 #include "model/layers/context.hpp"
 
+#include <utility>
+
 #include "plan/text/errors.hpp"
 
 namespace mgplan::model {
@@ -28,6 +30,18 @@ void WeightTable::add_of_experts(const std::string& name, std::size_t experts, W
 WeightTable::OfExperts WeightTable::find_of_experts(const std::string& name) const {
     const auto found = of_experts_.find(name);
     return found == of_experts_.end() ? OfExperts{} : found->second;
+}
+
+LayerSite layer_site(const ModelSpec& model, Layer layer, const WeightTable& weights, std::string prefix, std::int64_t number,
+                     EnumSet<RecomputeModule> recompute) {
+    return {.layer = std::move(layer),
+            .hidden = model.hidden,
+            .max_positions = model.max_positions,
+            .layers = model.layers,
+            .weights = weights,
+            .prefix = std::move(prefix),
+            .number = number,
+            .recompute = recompute};
 }
 
 Positions positions_of(const RankContext& context, const MicrobatchContext& microbatch) {

@@ -10,6 +10,7 @@
 #include "model/communicator/communicator.hpp"
 #include "model/device/device.hpp"
 #include "model/ops/positions.hpp"
+#include "plan/layers/layer.hpp"
 #include "plan/layout/layout.hpp"
 #include "plan/model/model_spec.hpp"
 #include "plan/training/offload.hpp"
@@ -57,6 +58,22 @@ private:
     std::map<std::string, Weight, std::less<>> weights_;
     std::map<std::string, OfExperts, std::less<>> of_experts_;
 };
+
+/// Arguments that a decoder layer and its halves are built from, besides the struct of the half's kind.
+struct LayerSite {
+    Layer layer;
+    std::int64_t hidden = 0;
+    std::int64_t max_positions = 0;  ///< of the model, for rotary scaling
+    std::int64_t layers = 0;         ///< decoder layers of the model
+    const WeightTable& weights;
+    std::string prefix;       ///< "decoder.layers.0."
+    std::int64_t number = 0;  ///< of the layer in the model, from 0: for dropout and fixed decays
+    EnumSet<RecomputeModule> recompute;
+};
+
+/// Site of a layer of a model; numbers from the model's number of layers on are those of multi-token prediction.
+[[nodiscard]] LayerSite layer_site(const ModelSpec& model, Layer layer, const WeightTable& weights, std::string prefix, std::int64_t number,
+                                   EnumSet<RecomputeModule> recompute);
 
 class RoutingLog;
 class ExpertBiases;

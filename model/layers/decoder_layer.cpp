@@ -1,13 +1,10 @@
 #include "model/layers/decoder_layer.hpp"
 
-#include <algorithm>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "model/ops/elementwise.hpp"
-#include "plan/model/layer_parts.hpp"
-#include "plan/parameters/layer_kinds.hpp"
 #include "plan/text/errors.hpp"
 
 namespace mgplan::model {
@@ -17,46 +14,29 @@ namespace {
 /// If streams are recomputed, so are separate norms before a half, with or without the module layernorm, but not those that
 /// belong to a linear layer (Megatron-LM, transformer_layer.py, mhc_checkpoint_input_layernorm): for all of a block together, so that the
 /// half itself keeps its norm's output and the steps of a chunk free it.
-EnumSet<RecomputeModule> without_norm(EnumSet<RecomputeModule> modules, bool with_streams) {
-    if (with_streams) modules.remove(RecomputeModule::layernorm);
-    return modules;
+LayerSite without_norm(LayerSite site, bool with_streams) {
+    if (with_streams) site.recompute.remove(RecomputeModule::layernorm);
+    return site;
 }
 
 }  // namespace
 
-DecoderLayer::DecoderLayer(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t layer,
-                           EnumSet<RecomputeModule> recompute)
-    : beside_(model.order != LayerOrder::sequential) {
-    const bool repeated = recompute.contains(RecomputeModule::mhc);
-    const bool of_attention = repeated && attention_norm_stands_alone(model);
-    const auto add_streams = [&](bool of_mixture) {
-        if (!model.hyper_connections) return;
-        if (mixer_)
-            attention_streams_.emplace(model, weights, prefix + "self_attention_hyper_connection.", repeated,
-                                       of_attention ? prefix + "input_layernorm." : "");
-        if (feed_forward_)
-            mlp_streams_.emplace(model, weights, prefix + "mlp_hyper_connection.", repeated,
-                                 of_mixture ? prefix + "pre_mlp_layernorm." : "");
-    };
-    if (model.compositions.empty()) {
-        const bool mixture = model.is_moe_layer(std::min(layer, model.layers - 1));
-        const bool of_mixture = repeated && mixture && model.pre_norms;
-        mixer_.emplace(make_mixer({model, {"attention", {}}, weights, prefix, layer, without_norm(recompute, of_attention)}));
-        feed_forward_.emplace(
-            make_feed_forward({model, {mixture ? "experts" : "mlp", {}}, weights, prefix, layer, without_norm(recompute, of_mixture)}));
-        add_streams(of_mixture);
-        return;
+DecoderLayer::DecoderLayer(const LayerSite& site) : beside_(site.layer.norms.order != LayerOrder::sequential) {
+    const Layer& layer = site.layer;
+    const bool repeats_norms = site.recompute.contains(RecomputeModule::mhc) && layer.norms.before;
+    if (layer.mixer) {
+        const bool alone =
+            std::holds_alternative<LatentAttention>(*layer.mixer) || std::holds_alternative<mgplan::CompressedAttention>(*layer.mixer);
+        const bool repeats = repeats_norms && alone;
+        mixer_.emplace(std::visit([&](const auto& kind) { return half_of<TokenMixer>(kind, without_norm(site, repeats)); }, *layer.mixer));
+        if (layer.residual.hyper_connections)
+            attention_streams_.emplace(site, "self_attention_hyper_connection.", repeats ? "input_layernorm." : "");
     }
-    composed_ = std::make_shared<const ComposedLayer>(composed_layer(model, layer));
-    const ModelSpec& fields = composed_->fields;
-    const bool of_mixture =
-        repeated && composed_->feed_forward && traits_of(*composed_->feed_forward).role == PartRole::mixture && fields.pre_norms;
-    if (composed_->mixer)
-        mixer_.emplace(make_mixer({fields, *composed_->mixer, weights, prefix, layer, without_norm(recompute, of_attention)}));
-    if (composed_->feed_forward)
-        feed_forward_.emplace(
-            make_feed_forward({fields, *composed_->feed_forward, weights, prefix, layer, without_norm(recompute, of_mixture)}));
-    add_streams(of_mixture);
+    if (!layer.feed_forward) return;
+    const bool repeats = repeats_norms && std::holds_alternative<Mixture>(*layer.feed_forward);
+    feed_forward_.emplace(
+        std::visit([&](const auto& kind) { return half_of<FeedForward>(kind, without_norm(site, repeats)); }, *layer.feed_forward));
+    if (layer.residual.hyper_connections) mlp_streams_.emplace(site, "mlp_hyper_connection.", repeats ? "pre_mlp_layernorm." : "");
 }
 
 bool DecoderLayer::Saved::kept() const {

@@ -1,21 +1,17 @@
 #pragma once
 // One layer of the decoder: attention or another mixer of tokens, then a dense MLP or an MoE half; or one of the two alone.
 
-#include <memory>
 #include <optional>
-#include <string>
 
 #include "model/graphs/layer_graphs.hpp"
 #include "model/layers/context.hpp"
 #include "model/layers/layer_half.hpp"
 #include "model/layers/residual_streams.hpp"
 #include "model/layers/weight_events.hpp"
-#include "plan/parameters/composed_layer.hpp"
 
 namespace mgplan::model {
 
-/// One decoder layer, by the model's list of layers: attention, and a dense MLP or an MoE half; of models with compositions the halves
-/// that the layer's parts describe. Layers after that list, those of multi-token prediction, are of the last one's kind.
+/// One decoder layer.
 class DecoderLayer {
 public:
     struct Saved {
@@ -28,9 +24,7 @@ public:
         [[nodiscard]] bool kept() const;
     };
 
-    /// `layer`: global number from 0.
-    DecoderLayer(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t layer,
-                 EnumSet<RecomputeModule> recompute);
+    explicit DecoderLayer(const LayerSite& site);
 
     /// Units that a layer reports: its attention half, its MLP half.
     static constexpr int kUnits = 2;
@@ -66,8 +60,7 @@ private:
     [[nodiscard]] Tensor backward_from_router(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, Saved& saved,
                                               const GraphPlace& place, bool with_attention) const;
 
-    std::shared_ptr<const ComposedLayer> composed_;  ///< null: the fields of the model describe the layer
-    bool beside_;                                    ///< both halves read the layer's input (LayerOrder)
+    bool beside_;  ///< both halves read the layer's input (LayerOrder)
     std::optional<TokenMixer> mixer_;
     std::optional<FeedForward> feed_forward_;
     std::optional<ResidualStreams> attention_streams_, mlp_streams_;  ///< of hyper-connections, around each half

@@ -31,11 +31,13 @@ LinearInput without_forward(LinearInput x) {
 
 }  // namespace
 
-Experts::Experts(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, EnumSet<RecomputeModule> recompute)
-    : model_(model), keeps_activation_(!recompute.contains(RecomputeModule::moe_act)) {
+Experts::Experts(const Mixture& mixture, const LayerSite& site)
+    : activation_(mixture.activation), gated_(mixture.gated), keeps_activation_(!site.recompute.contains(RecomputeModule::moe_act)) {
+    const WeightTable& weights = site.weights;
     const auto collect = [&](std::string_view name, Projection& projection) {
         // Recordings of MoE layers for a search spend a fair share of their time on these names.
-        const std::string weight_of = fmt::format("{}{}.weight", prefix, name), bias_of = fmt::format("{}{}.bias", prefix, name);
+        const std::string weight_of = fmt::format("{}mlp.experts.{}.weight", site.prefix, name),
+                          bias_of = fmt::format("{}mlp.experts.{}.bias", site.prefix, name);
         if (const auto [weight, experts] = weights.find_of_experts(weight_of); experts > 0) {
             projection.values.assign(experts, weight.value);
             projection.gradients.assign(experts, weight.gradient);
@@ -139,7 +141,7 @@ Tensor Experts::forward(const RankContext& context, Tensor rows, const Tensor& r
 }
 
 LinearInput Experts::activated(const ExpertsSaved& saved, std::span<const std::int64_t> per_expert) const {
-    return second_.input(weighted_activation(saved.before, saved.row_weights, model_.activation, model_.gated_mlp), per_expert, Dtype::fp8);
+    return second_.input(weighted_activation(saved.before, saved.row_weights, activation_, gated_), per_expert, Dtype::fp8);
 }
 
 ExpertGradients Experts::backward(const RankContext& context, const Tensor& dy, std::span<const std::int64_t> per_expert,
@@ -158,8 +160,7 @@ ExpertGradients Experts::backward(const RankContext& context, const Tensor& dy, 
     Tensor d_after = second_.multiply(d_output, per_expert, false, "expert activation gradient");
     d_output = {};
     ExpertGradients gradients;
-    Tensor d_before =
-        weighted_activation_backward(d_after, saved.before, saved.row_weights, model_.activation, model_.gated_mlp, gradients.row_weights);
+    Tensor d_before = weighted_activation_backward(d_after, saved.before, saved.row_weights, activation_, gated_, gradients.row_weights);
     d_after = Tensor();
     saved.before = Tensor();
     if (!second_.biases.empty()) {

@@ -33,8 +33,8 @@ struct ExpertGradients {
 /// scale of their own (model/ops/fp8_grouped.hpp).
 class Experts {
 public:
-    /// `prefix`: "decoder.layers.3.mlp.experts."; all experts found under it.
-    Experts(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, EnumSet<RecomputeModule> recompute);
+    /// All experts whose weights the site has.
+    Experts(const Mixture& mixture, const LayerSite& site);
 
     /// The weights that have copies in fp8, for refresh().
     void add_copied(std::vector<CopiedWeight>& into) const;
@@ -66,7 +66,8 @@ private:
     /// The weighted activation, in the form in which the second product reads it.
     [[nodiscard]] LinearInput activated(const ExpertsSaved& saved, std::span<const std::int64_t> per_expert) const;
 
-    const ModelSpec& model_;
+    Activation activation_;
+    bool gated_;
     bool keeps_activation_;
     Projection first_, second_;
 };

@@ -5,7 +5,6 @@
 
 #include "model/ops/elementwise.hpp"
 #include "model/ops/gated_norm.hpp"
-#include "plan/model/layer_parts.hpp"
 
 namespace mgplan::model {
 namespace {
@@ -28,34 +27,29 @@ ColumnExchange exchange_of_output(const RankContext& context, const MicrobatchCo
 }  // namespace
 
 GatedNormOptions GatedDeltaNet::norm_options(const RankContext& context) const {
-    return {.group = value_dim_, .gate_first = false, .epsilon = norm_epsilon_ > 0 ? norm_epsilon_ : context.norm_epsilon};
+    return {
+        .group = mixer_.value_dim, .gate_first = false, .epsilon = mixer_.norm_epsilon > 0 ? mixer_.norm_epsilon : context.norm_epsilon};
 }
 
-GatedDeltaNet::GatedDeltaNet(const ModelSpec& model, const LayerPart& part, const WeightTable& weights, const std::string& prefix,
-                             std::int64_t layer, EnumSet<RecomputeModule> recompute)
-    : key_heads_(part_size(part, "key_heads")),
-      value_heads_(part_size(part, "value_heads")),
-      key_dim_(part_size(part, "key_dim")),
-      value_dim_(part_size(part, "value_dim")),
-      strength_(part_size(part, "strength")),
-      norm_epsilon_(model.state_norm_epsilon),
-      ends_(model, weights, prefix + "self_attention.in_proj", layer, recompute),
-      conv_weight_(weights.at(prefix + "self_attention.conv1d.weight")),
-      step_bias_(weights.at(prefix + "self_attention.dt_bias")),
-      log_decay_(weights.at(prefix + "self_attention.A_log")),
-      gated_norm_weight_(weights.at(prefix + "self_attention.out_norm.weight")),
-      projection_(weights.at(prefix + "self_attention.in_proj.weight"), {}),
-      output_(weights.at(prefix + "self_attention.out_proj.weight"), {}) {}
+GatedDeltaNet::GatedDeltaNet(const mgplan::GatedDeltaNet& mixer, const LayerSite& site)
+    : mixer_(mixer),
+      ends_(site, "self_attention.in_proj"),
+      conv_weight_(site.weights.at(site.prefix + "self_attention.conv1d.weight")),
+      step_bias_(site.weights.at(site.prefix + "self_attention.dt_bias")),
+      log_decay_(site.weights.at(site.prefix + "self_attention.A_log")),
+      gated_norm_weight_(site.weights.at(site.prefix + "self_attention.out_norm.weight")),
+      projection_(site.weights.at(site.prefix + "self_attention.in_proj.weight"), {}),
+      output_(site.weights.at(site.prefix + "self_attention.out_proj.weight"), {}) {}
 
 DeltaRuleSizes GatedDeltaNet::sizes_of(const RankContext& context, const MicrobatchContext& microbatch, std::int64_t rows, int cp) const {
     const std::int64_t parts = context.tp->size() * cp;
     return {.places = rows / microbatch.batch,
             .batch = microbatch.batch,
-            .key_heads = key_heads_ / parts,
-            .value_heads = value_heads_ / parts,
-            .key_dim = key_dim_,
-            .value_dim = value_dim_,
-            .strength = strength_};
+            .key_heads = mixer_.key_heads / parts,
+            .value_heads = mixer_.value_heads / parts,
+            .key_dim = mixer_.key_dim,
+            .value_dim = mixer_.value_dim,
+            .strength = mixer_.strength};
 }
 
 std::optional<ColumnExchange> GatedDeltaNet::exchange_of(const RankContext& context, const MicrobatchContext& microbatch) const {

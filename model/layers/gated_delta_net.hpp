@@ -33,9 +33,7 @@ inline constexpr std::string_view kAttendedBySequence = "delta rule output of th
 class GatedDeltaNet {
 public:
     using Saved = GatedDeltaNetSaved;
-    /// `part`: of kind "gated_delta_net"; `prefix`: "decoder.layers.0."; `layer`: global number from 0, for dropout.
-    GatedDeltaNet(const ModelSpec& model, const LayerPart& part, const WeightTable& weights, const std::string& prefix, std::int64_t layer,
-                  EnumSet<RecomputeModule> recompute);
+    GatedDeltaNet(const mgplan::GatedDeltaNet& mixer, const LayerSite& site);
 
     [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const;
     /// Returns the gradient of x; adds to the main gradients. Consumes what was saved.
@@ -52,9 +50,7 @@ private:
 
     static constexpr std::size_t kConvolved = 3;  ///< of the exchanged blocks: q, k, v
 
-    std::int64_t key_heads_, value_heads_, key_dim_, value_dim_;  ///< of all ranks
-    std::int64_t strength_;
-    double norm_epsilon_;  ///< 0: the context's
+    mgplan::GatedDeltaNet mixer_;
     BranchEnds ends_;
     Weight conv_weight_, no_bias_, step_bias_, log_decay_, gated_norm_weight_;
     ColumnParallelLinear projection_;

@@ -4,23 +4,20 @@
 
 #include "model/ops/alternating_updates.hpp"
 #include "model/ops/elementwise.hpp"
-#include "plan/model/layer_parts.hpp"
 
 namespace mgplan::model {
 namespace {
 
-/// Returns the part's sizes of attention, without the layer's inputs, which follow the corrections.
-LayerPart attention_part(const LayerPart& part) {
-    LayerPart attention{"gemma_attention", {}};
-    for (const auto* size : {"heads", "kv_heads", "head_dim", "shares_kv", "key_is_value", "window", "bypass", "bias"})
-        attention.sizes[size] = part_size(part, size);
+/// Attention without the layer's inputs, which follow the corrections.
+mgplan::GemmaAttention without_inputs(mgplan::GemmaAttention attention) {
+    attention.layer_input_width = 0;
     return attention;
 }
 
 }  // namespace
 
-StreamRouter::StreamRouter(const ModelSpec& model, const WeightTable& weights, const std::string& prefix)
-    : norm_(model, weights.at(prefix + "router_norm.weight"), {}), values_(weights.at(prefix + "router.weight")) {}
+StreamRouter::StreamRouter(const LayerSite& site)
+    : norm_(site, site.prefix + "mixer.streams.router_norm."), values_(site.weights.at(site.prefix + "mixer.streams.router.weight")) {}
 
 Tensor StreamRouter::forward(const RankContext& context, const Tensor& x, Saved& saved) const {
     saved.normed = norm_.forward(context, x, saved.norm);
@@ -35,16 +32,15 @@ Tensor StreamRouter::backward(const RankContext& context, const Tensor& dy, Save
     return dx;
 }
 
-Gemma3nLayer::Gemma3nLayer(const ModelSpec& model, const LayerPart& part, const WeightTable& weights, const std::string& prefix,
-                           std::int64_t layer, EnumSet<RecomputeModule> recompute)
-    : streams_(part_size(part, "streams")),
-      router_(model, weights, prefix + "mixer.streams."),
-      prediction_(weights.at(prefix + "mixer.streams.prediction.weight")),
-      correction_(weights.at(prefix + "mixer.streams.correction.weight")),
-      output_scale_(weights.at(prefix + "mixer.streams.output_scale")),
-      attention_(model, attention_part(part), weights, prefix, layer, recompute),
-      mlp_(model, weights, prefix + "mixer.", layer, recompute, part_size(part, "cut_millionths") > 0),
-      inputs_(model, weights, prefix + "mixer.", part_size(part, "input")) {}
+Gemma3nLayer::Gemma3nLayer(const mgplan::Gemma3nLayer& mixer, const LayerSite& site)
+    : streams_(mixer.streams),
+      router_(site),
+      prediction_(site.weights.at(site.prefix + "mixer.streams.prediction.weight")),
+      correction_(site.weights.at(site.prefix + "mixer.streams.correction.weight")),
+      output_scale_(site.weights.at(site.prefix + "mixer.streams.output_scale")),
+      attention_(without_inputs(mixer.attention), site),
+      mlp_(mixer.mlp, site, "mixer.", mixer.mlp_zero_share > 0),
+      inputs_(site, mixer.attention.layer_input_width, "mixer.") {}
 
 Tensor Gemma3nLayer::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const {
     saved.x = x;

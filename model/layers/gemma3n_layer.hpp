@@ -15,8 +15,7 @@ public:
         StreamNormSaved norm;
         Tensor normed, squashed;
     };
-    StreamRouter() = default;
-    StreamRouter(const ModelSpec& model, const WeightTable& weights, const std::string& prefix);
+    explicit StreamRouter(const LayerSite& site);
     /// x (rows, h) -> (rows, n)
     [[nodiscard]] Tensor forward(const RankContext& context, const Tensor& x, Saved& saved) const;
     [[nodiscard]] Tensor backward(const RankContext& context, const Tensor& dy, Saved& saved) const;
@@ -43,9 +42,7 @@ struct Gemma3nLayerSaved {
 class Gemma3nLayer {
 public:
     using Saved = Gemma3nLayerSaved;
-    /// `part`: of kind "gemma3n_layer"; `prefix`: "decoder.layers.0."; `layer`: global number from 0, for dropout.
-    Gemma3nLayer(const ModelSpec& model, const LayerPart& part, const WeightTable& weights, const std::string& prefix, std::int64_t layer,
-                 EnumSet<RecomputeModule> recompute);
+    Gemma3nLayer(const mgplan::Gemma3nLayer& mixer, const LayerSite& site);
 
     [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const;
     /// Returns the gradient of x; adds to the main gradients. Consumes what was saved.

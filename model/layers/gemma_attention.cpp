@@ -3,13 +3,11 @@
 #include <cmath>
 #include <utility>
 
-#include "model/layers/residual.hpp"
 #include "model/layers/rotary_scaling.hpp"
 #include "model/ops/activation.hpp"
 #include "model/ops/elementwise.hpp"
 #include "model/ops/embedding.hpp"
 #include "model/ops/rotary.hpp"
-#include "plan/model/layer_parts.hpp"
 
 namespace mgplan::model {
 namespace {
@@ -25,14 +23,14 @@ Tensor heads_joined(const Tensor& heads) {
 
 }  // namespace
 
-LayerInputs::LayerInputs(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t width)
+LayerInputs::LayerInputs(const LayerSite& site, std::int64_t width, const std::string& module)
     : width_(width),
-      words_(weights.at(prefix + "layer_input.words.weight")),
-      norm_(weights.at("layer_inputs.norm.weight")),
-      projection_(weights.at(prefix + "layer_input.projection.weight")),
-      gate_(weights.at(prefix + "layer_input.gate.weight")),
-      back_(weights.at(prefix + "layer_input.back.weight")),
-      behind_(model, weights.at(prefix + "layer_input.norm.weight"), {}) {}
+      words_(site.weights.at(site.prefix + module + "layer_input.words.weight")),
+      norm_(site.weights.at("layer_inputs.norm.weight")),
+      projection_(site.weights.at(site.prefix + module + "layer_input.projection.weight")),
+      gate_(site.weights.at(site.prefix + module + "layer_input.gate.weight")),
+      back_(site.weights.at(site.prefix + module + "layer_input.back.weight")),
+      behind_(site, site.prefix + module + "layer_input.norm.") {}
 
 Tensor LayerInputs::ids_of(const RankContext& context, const Tensor& x) const {
     const std::int64_t rows = x.shape()[0] * (context.sequence_parallel ? context.tp->size() : 1);
@@ -67,10 +65,10 @@ void LayerInputs::backward(const RankContext& context, const Tensor& dy, const T
     saved = {};
 }
 
-LowRankBypass::LowRankBypass(const ModelSpec& model, const WeightTable& weights, const std::string& prefix)
-    : there_(weights.at(prefix + "bypass.there.weight")),
-      back_(weights.at(prefix + "bypass.back.weight")),
-      norm_(model, weights.at(prefix + "bypass.norm.weight"), {}) {}
+LowRankBypass::LowRankBypass(const LayerSite& site)
+    : there_(site.weights.at(site.prefix + "bypass.there.weight")),
+      back_(site.weights.at(site.prefix + "bypass.back.weight")),
+      norm_(site, site.prefix + "bypass.norm.") {}
 
 Tensor LowRankBypass::forward(const RankContext& context, const Tensor& x, Saved& saved) const {
     saved.latent = there_.forward(context, x);
@@ -83,24 +81,21 @@ Tensor LowRankBypass::backward(const RankContext& context, const Tensor& dy, con
     return there_.backward(context, d_latent, x);
 }
 
-GemmaAttention::GemmaAttention(const ModelSpec& model, const LayerPart& part, const WeightTable& weights, const std::string& prefix,
-                               std::int64_t layer, EnumSet<RecomputeModule> /*recompute*/)
-    : model_(model),
-      layer_(layer),
-      heads_(part_size(part, "heads")),
-      kv_heads_(part_size(part, "kv_heads")),
-      head_dim_(part_size(part, "head_dim")),
-      window_(part_size(part, "window")),
-      shares_(part_size(part, "shares_kv") != 0),
-      key_is_value_(part_size(part, "key_is_value") != 0),
-      norm_(model, weights.at(prefix + "self_attention.linear_qkv.layer_norm_weight"), {}),
-      behind_(model, weights.at(prefix + "post_self_attn_layernorm.weight"), {}),
-      q_norm_(weights.at(prefix + "self_attention.q_layernorm.weight")),
-      k_norm_(weights.find(prefix + "self_attention.k_layernorm.weight")),
-      projection_(weights.at(prefix + "self_attention.linear_qkv.weight"), weights.find(prefix + "self_attention.linear_qkv.bias")),
-      output_(weights.at(prefix + "self_attention.linear_proj.weight"), weights.find(prefix + "self_attention.linear_proj.bias")) {
-    if (const std::int64_t width = part_size(part, "input"); width > 0) inputs_.emplace(model, weights, prefix, width);
-    if (part_size(part, "bypass") > 0) bypass_.emplace(model, weights, prefix);
+GemmaAttention::GemmaAttention(const mgplan::GemmaAttention& mixer, const LayerSite& site)
+    : mixer_(mixer),
+      window_(site.layer.window),
+      max_positions_(site.max_positions),
+      residual_(site, ResidualPlace::attention),
+      norm_(site, site.prefix + "self_attention.linear_qkv.layer_norm_"),
+      behind_(site, site.prefix + "post_self_attn_layernorm."),
+      q_norm_(site.weights.at(site.prefix + "self_attention.q_layernorm.weight")),
+      k_norm_(site.weights.find(site.prefix + "self_attention.k_layernorm.weight")),
+      projection_(site.weights.at(site.prefix + "self_attention.linear_qkv.weight"),
+                  site.weights.find(site.prefix + "self_attention.linear_qkv.bias")),
+      output_(site.weights.at(site.prefix + "self_attention.linear_proj.weight"),
+              site.weights.find(site.prefix + "self_attention.linear_proj.bias")) {
+    if (mixer.layer_input_width > 0) inputs_.emplace(site, mixer.layer_input_width);
+    if (mixer.bypass_rank > 0) bypass_.emplace(site);
 }
 
 CoreAttention GemmaAttention::core_of(const MicrobatchContext& microbatch) const {
@@ -108,38 +103,40 @@ CoreAttention GemmaAttention::core_of(const MicrobatchContext& microbatch) const
 }
 
 Tensor GemmaAttention::turned(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, bool inverse) const {
-    return rotary(x, positions_of(context, microbatch), head_dim_, rotary_angles(model_, head_dim_), inverse);
+    return rotary(x, positions_of(context, microbatch), mixer_.head_dim, rotary_angles(mixer_.rotary, mixer_.head_dim, max_positions_),
+                  inverse);
 }
 
 Tensor GemmaAttention::taken_over(const RankContext& context, const Tensor& q, std::string_view name) const {
-    return context.device->empty({q.shape()[0], kv_heads_ / context.tp->size(), head_dim_}, q.dtype(), MemoryCategory::activations, name);
+    return context.device->empty({q.shape()[0], mixer_.kv_heads / context.tp->size(), mixer_.head_dim}, q.dtype(),
+                                 MemoryCategory::activations, name);
 }
 
 Tensor GemmaAttention::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const {
     saved.normed = norm_.forward(context, x, saved.norm);
     const Tensor packed = projection_.forward(context, saved.normed);
-    const std::int64_t tp = context.tp->size(), rows = packed.shape()[0], queries = heads_ / tp, groups = kv_heads_ / tp;
+    const std::int64_t tp = context.tp->size(), rows = packed.shape()[0], queries = mixer_.heads / tp, groups = mixer_.kv_heads / tp;
     const auto block = [&](std::int64_t begin, std::int64_t heads) {
-        return columns(packed, begin * head_dim_, (begin + heads) * head_dim_).view({rows, heads, head_dim_});
+        return columns(packed, begin * mixer_.head_dim, (begin + heads) * mixer_.head_dim).view({rows, heads, mixer_.head_dim});
     };
     const auto normed = [&](const Tensor& raw, const Weight& weight, NormStatistics& statistics) {
         return norm(head_rows(raw), weight.value, {}, Normalization::rms_norm, context.norm_epsilon, statistics).view(raw.shape());
     };
-    saved.q_raw = shares_ ? packed.view({rows, queries, head_dim_}) : block(0, queries);
+    saved.q_raw = mixer_.shares_kv ? packed.view({rows, queries, mixer_.head_dim}) : block(0, queries);
     saved.q = turned(context, microbatch, normed(saved.q_raw, q_norm_, saved.q_statistics), false);
-    if (!shares_) {
+    if (!mixer_.shares_kv) {
         saved.k_raw = block(queries, groups);
-        saved.v_raw = key_is_value_ ? saved.k_raw : block(queries + groups, groups);
+        saved.v_raw = mixer_.key_is_value ? saved.k_raw : block(queries + groups, groups);
         saved.k = turned(context, microbatch, normed(saved.k_raw, k_norm_, saved.k_statistics), false);
         saved.v = normed(saved.v_raw, {}, saved.v_statistics);
     }
     {
-        const Tensor k = shares_ ? taken_over(context, saved.q, "keys of another layer") : saved.k;
-        const Tensor v = shares_ ? taken_over(context, saved.q, "values of another layer") : saved.v;
+        const Tensor k = mixer_.shares_kv ? taken_over(context, saved.q, "keys of another layer") : saved.k;
+        const Tensor v = mixer_.shares_kv ? taken_over(context, saved.q, "values of another layer") : saved.v;
         saved.core = sharded_attention(context, microbatch, saved.q, k, v, core_of(microbatch));
     }
     const Tensor y = output_.forward(context, heads_joined(saved.core.output));
-    Tensor sum = add_residual(context, microbatch, model_, layer_, ResidualPlace::attention, behind_.forward(context, y, saved.behind), x);
+    Tensor sum = residual_.sum(context, microbatch, behind_.forward(context, y, saved.behind), x);
     if (bypass_) {
         add(bypass_->forward(context, saved.normed, saved.bypass), sum);
         add(saved.normed, sum);
@@ -152,8 +149,7 @@ Tensor GemmaAttention::forward(const RankContext& context, const MicrobatchConte
 Tensor GemmaAttention::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved) const {
     if (inputs_) inputs_->backward(context, dy, dy, saved.inputs);
     if (bypass_) scale(dy, std::sqrt(0.5));
-    const Tensor d_branch =
-        behind_.backward(residual_backward(context, microbatch, model_, layer_, ResidualPlace::attention, dy), saved.behind);
+    const Tensor d_branch = behind_.backward(residual_.backward(context, microbatch, dy), saved.behind);
     const Tensor d_output = output_.backward(context, d_branch, heads_joined(saved.core.output));
     const Tensor d_packed = to_projection(context, microbatch, d_output, saved);
     const Tensor d_normed = projection_.backward(context, d_packed, saved.normed);
@@ -161,17 +157,17 @@ Tensor GemmaAttention::backward(const RankContext& context, const MicrobatchCont
         add(bypass_->backward(context, dy, saved.normed, saved.bypass), d_normed);
         add(dy, d_normed);
     }
-    const Tensor path = path_in_norm(context, model_, dy);
+    const Tensor path = residual_.in_norm(context, dy);
     Tensor dx = norm_.backward(d_normed, saved.norm, path);
-    if (!path.defined()) add_path_to_input(model_, dy, dx);
+    if (!path.defined()) residual_.add_to_input(dy, dx);
     saved = {};
     return dx;
 }
 
 Tensor GemmaAttention::to_projection(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& d_output,
                                      Saved& saved) const {
-    const Tensor k = shares_ ? taken_over(context, saved.q, "keys of another layer") : saved.k;
-    const Tensor v = shares_ ? taken_over(context, saved.q, "values of another layer") : saved.v;
+    const Tensor k = mixer_.shares_kv ? taken_over(context, saved.q, "keys of another layer") : saved.k;
+    const Tensor v = mixer_.shares_kv ? taken_over(context, saved.q, "values of another layer") : saved.v;
     AttentionGradients gradients = sharded_attention_backward(context, microbatch, d_output.view(saved.core.output.shape()), saved.q, k, v,
                                                               saved.core, core_of(microbatch));
     saved.core = {};
@@ -183,7 +179,7 @@ Tensor GemmaAttention::to_projection(const RankContext& context, const Microbatc
     Tensor dq = through(turned(context, microbatch, gradients.q, true), saved.q_raw, q_norm_, saved.q_statistics);
     saved.q = saved.q_raw = {};
     // Gradients of keys and values of another layer are added to its own.
-    if (shares_) {
+    if (mixer_.shares_kv) {
         add(gradients.k, k);
         add(gradients.v, v);
         return dq;
@@ -192,13 +188,13 @@ Tensor GemmaAttention::to_projection(const RankContext& context, const Microbatc
     const Tensor dv = through(gradients.v, saved.v_raw, {}, saved.v_statistics);
     gradients = {};
     saved.k = saved.v = saved.k_raw = saved.v_raw = {};
-    if (key_is_value_) add(dv, dk);
+    if (mixer_.key_is_value) add(dv, dk);
     const std::int64_t wide = dq.shape()[1], narrow = dk.shape()[1];
-    Tensor d_packed = context.device->empty({dq.shape()[0], wide + (key_is_value_ ? 1 : 2) * narrow}, dq.dtype(),
+    Tensor d_packed = context.device->empty({dq.shape()[0], wide + (mixer_.key_is_value ? 1 : 2) * narrow}, dq.dtype(),
                                             MemoryCategory::activations, "gradient of queries, keys and values");
     set_columns(dq, d_packed, 0);
     set_columns(dk, d_packed, wide);
-    if (!key_is_value_) set_columns(dv, d_packed, wide + narrow);
+    if (!mixer_.key_is_value) set_columns(dv, d_packed, wide + narrow);
     return d_packed;
 }
 

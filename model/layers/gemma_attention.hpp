@@ -8,6 +8,7 @@
 
 #include "model/layers/context.hpp"
 #include "model/layers/context_parallel.hpp"
+#include "model/layers/residual.hpp"
 #include "model/layers/stream_norm.hpp"
 #include "model/layers/tensor_parallel.hpp"
 #include "model/ops/norm.hpp"
@@ -28,7 +29,8 @@ struct LayerInputsSaved {
 /// the rest is whole on every rank.
 class LayerInputs {
 public:
-    LayerInputs(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t width);
+    /// `module`: in front of the names of its weights, after the layer's prefix.
+    LayerInputs(const LayerSite& site, std::int64_t width, const std::string& module = "");
     /// Returns the term to be added to the stream x, or to others: (rows, hidden).
     [[nodiscard]] Tensor forward(const RankContext& context, const Tensor& x, LayerInputsSaved& saved) const;
     /// Adds to the gradient of x, in place; `d_x` may be dy itself, the gradient of what forward returned.
@@ -51,7 +53,7 @@ public:
         Tensor latent;
         StreamNormSaved norm;
     };
-    LowRankBypass(const ModelSpec& model, const WeightTable& weights, const std::string& prefix);
+    explicit LowRankBypass(const LayerSite& site);
     [[nodiscard]] Tensor forward(const RankContext& context, const Tensor& x, Saved& saved) const;
     /// The gradient of x, which is as forward saw it.
     [[nodiscard]] Tensor backward(const RankContext& context, const Tensor& dy, const Tensor& x, Saved& saved) const;
@@ -77,9 +79,7 @@ struct GemmaAttentionSaved {
 class GemmaAttention {
 public:
     using Saved = GemmaAttentionSaved;
-    /// `part`: of kind "gemma_attention"; `prefix`: "decoder.layers.0."; `layer`: global number from 0, for dropout.
-    GemmaAttention(const ModelSpec& model, const LayerPart& part, const WeightTable& weights, const std::string& prefix, std::int64_t layer,
-                   EnumSet<RecomputeModule> recompute);
+    GemmaAttention(const mgplan::GemmaAttention& mixer, const LayerSite& site);
 
     [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const;
     /// Returns the gradient of x; adds to the main gradients. Consumes what was saved.
@@ -94,9 +94,9 @@ private:
     [[nodiscard]] Tensor to_projection(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& d_output,
                                        Saved& saved) const;
 
-    const ModelSpec& model_;
-    std::int64_t layer_, heads_, kv_heads_, head_dim_, window_;
-    bool shares_, key_is_value_;
+    mgplan::GemmaAttention mixer_;
+    std::int64_t window_, max_positions_;
+    ResidualPath residual_;
     StreamNorm norm_, behind_;
     Weight q_norm_, k_norm_;
     ColumnParallelLinear projection_;

@@ -13,20 +13,28 @@
 
 namespace mgplan::model {
 
-KeyIndexer::KeyIndexer(const ModelSpec& model, const WeightTable& weights, const std::string& prefix)
-    : model_(model),
-      queries_(weights.at(prefix + "linear_wq_b.weight")),
-      keys_(weights.at(prefix + "linear_wk.weight")),
-      norm_weight_(weights.at(prefix + "k_norm.weight")),
-      norm_bias_(weights.at(prefix + "k_norm.bias")),
-      weights_(weights.at(prefix + "linear_weights_proj.weight")) {}
+namespace {
+
+const Weight& indexer_weight(const LayerSite& site, const char* name) {
+    return site.weights.at(site.prefix + "self_attention.core_attention.indexer." + name);
+}
+
+}  // namespace
+
+KeyIndexer::KeyIndexer(const LatentAttention& mixer, const LayerSite& site)
+    : mixer_(mixer),
+      max_positions_(site.max_positions),
+      queries_(indexer_weight(site, "linear_wq_b.weight")),
+      keys_(indexer_weight(site, "linear_wk.weight")),
+      norm_weight_(indexer_weight(site, "k_norm.weight")),
+      norm_bias_(indexer_weight(site, "k_norm.bias")),
+      weights_(indexer_weight(site, "linear_weights_proj.weight")) {}
 
 Tensor KeyIndexer::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed,
                            const Tensor& q_latent) const {
-    const MlaSpec& mla = *model_.mla;
-    const std::int64_t width = mla.index_head_dim, heads = mla.index_heads, turned = mla.qk_rope_head_dim;
+    const std::int64_t width = mixer_.index_head_dim, heads = mixer_.index_heads, turned = mixer_.qk_rope_head_dim;
     const Positions positions = positions_of(context, microbatch);
-    const RotaryAngles angles = rotary_angles(model_, turned);
+    const RotaryAngles angles = rotary_angles(mixer_.rotary.value_or(Rotary{}), turned, max_positions_);
     const auto rotated = [&](const Tensor& x) { return turned > 0 ? rotary(x, positions, turned, angles, false) : x; };
     const Tensor x = enter_region(context, normed);
     const std::int64_t rows = x.shape()[0];
@@ -44,7 +52,7 @@ Tensor KeyIndexer::forward(const RankContext& context, const MicrobatchContext& 
     }
     const Tensor weights = matmul(x, weights_.value, {.b = true}, "index weights");  // (rows, heads)
     scale(weights, 1 / std::sqrt(static_cast<double>(heads * width)));
-    return largest_places(index_scores(q, k, weights, microbatch.batch), mla.index_top_k);
+    return largest_places(index_scores(q, k, weights, microbatch.batch), mixer_.index_top_k);
 }
 
 }  // namespace mgplan::model

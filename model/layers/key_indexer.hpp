@@ -10,8 +10,7 @@ namespace mgplan::model {
 /// Whole on every tp rank, each of which scores all rows of the region with all index heads.
 class KeyIndexer {
 public:
-    /// `prefix`: "decoder.layers.0.self_attention.core_attention.indexer.".
-    KeyIndexer(const ModelSpec& model, const WeightTable& weights, const std::string& prefix);
+    KeyIndexer(const LatentAttention& mixer, const LayerSite& site);
 
     /// normed (rows outside the tp region, hidden), q_latent (rows outside, q_lora_rank) after its norm -> places of the keys chosen
     /// for each row, (rows inside, at most index_top_k) int32. Over cp the keys of all ranks are gathered.
@@ -19,7 +18,8 @@ public:
                                  const Tensor& q_latent) const;
 
 private:
-    const ModelSpec& model_;
+    LatentAttention mixer_;
+    std::int64_t max_positions_;
     Weight queries_, keys_, norm_weight_, norm_bias_, weights_;
 };
 

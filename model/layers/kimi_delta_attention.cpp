@@ -5,7 +5,6 @@
 #include "model/ops/causal_conv.hpp"
 #include "model/ops/elementwise.hpp"
 #include "model/ops/gated_norm.hpp"
-#include "plan/model/layer_parts.hpp"
 
 namespace mgplan::model {
 namespace {
@@ -21,31 +20,29 @@ Columns key_columns(const DeltaRuleSizes& sizes) {
 
 }  // namespace
 
-KimiDeltaAttention::KimiDeltaAttention(const ModelSpec& model, const LayerPart& part, const WeightTable& weights, const std::string& prefix,
-                                       std::int64_t layer, EnumSet<RecomputeModule> recompute)
-    : heads_(part_size(part, "heads")),
-      head_dim_(part_size(part, "head_dim")),
-      ends_(model, weights, prefix + "self_attention.in_proj", layer, recompute),
-      conv_weight_(weights.at(prefix + "self_attention.conv1d.weight")),
-      step_bias_(weights.at(prefix + "self_attention.dt_bias")),
-      log_decay_(weights.at(prefix + "self_attention.A_log")),
-      gated_norm_weight_(weights.at(prefix + "self_attention.out_norm.weight")),
-      projection_(weights.at(prefix + "self_attention.in_proj.weight"), {}),
-      decay_up_(weights.at(prefix + "self_attention.decay_up.weight"), {}),
-      gate_up_(weights.at(prefix + "self_attention.gate_up.weight"), {}),
-      decay_down_(weights.at(prefix + "self_attention.decay_down.weight")),
-      gate_down_(weights.at(prefix + "self_attention.gate_down.weight")),
-      output_(weights.at(prefix + "self_attention.out_proj.weight"), {}) {}
+KimiDeltaAttention::KimiDeltaAttention(const mgplan::KimiDeltaAttention& mixer, const LayerSite& site)
+    : mixer_(mixer),
+      ends_(site, "self_attention.in_proj"),
+      conv_weight_(site.weights.at(site.prefix + "self_attention.conv1d.weight")),
+      step_bias_(site.weights.at(site.prefix + "self_attention.dt_bias")),
+      log_decay_(site.weights.at(site.prefix + "self_attention.A_log")),
+      gated_norm_weight_(site.weights.at(site.prefix + "self_attention.out_norm.weight")),
+      projection_(site.weights.at(site.prefix + "self_attention.in_proj.weight"), {}),
+      decay_up_(site.weights.at(site.prefix + "self_attention.decay_up.weight"), {}),
+      gate_up_(site.weights.at(site.prefix + "self_attention.gate_up.weight"), {}),
+      decay_down_(site.weights.at(site.prefix + "self_attention.decay_down.weight")),
+      gate_down_(site.weights.at(site.prefix + "self_attention.gate_down.weight")),
+      output_(site.weights.at(site.prefix + "self_attention.out_proj.weight"), {}) {}
 
 DeltaRuleSizes KimiDeltaAttention::sizes_of(const RankContext& context, const MicrobatchContext& microbatch,
                                             const Tensor& projected) const {
-    const std::int64_t heads = heads_ / context.tp->size();
+    const std::int64_t heads = mixer_.heads / context.tp->size();
     return {.places = projected.shape()[0] / microbatch.batch,
             .batch = microbatch.batch,
             .key_heads = heads,
             .value_heads = heads,
-            .key_dim = head_dim_,
-            .value_dim = head_dim_,
+            .key_dim = mixer_.head_dim,
+            .value_dim = mixer_.head_dim,
             .channel_decays = true};
 }
 

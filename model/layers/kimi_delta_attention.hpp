@@ -26,9 +26,7 @@ struct KimiDeltaAttentionSaved : BranchEndsSaved {
 class KimiDeltaAttention {
 public:
     using Saved = KimiDeltaAttentionSaved;
-    /// `part`: of kind "kimi_delta_attention"; `prefix`: "decoder.layers.0."; `layer`: global number from 0, for dropout.
-    KimiDeltaAttention(const ModelSpec& model, const LayerPart& part, const WeightTable& weights, const std::string& prefix,
-                       std::int64_t layer, EnumSet<RecomputeModule> recompute);
+    KimiDeltaAttention(const mgplan::KimiDeltaAttention& mixer, const LayerSite& site);
 
     [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const;
     /// Returns the gradient of x; adds to the main gradients. Consumes what was saved.
@@ -41,7 +39,7 @@ private:
     /// Gradient of `normed`; consumes what was saved but for the norm and `normed`.
     [[nodiscard]] Tensor to_normed(const RankContext& context, const MicrobatchContext& microbatch, Tensor d_gated, Saved& saved) const;
 
-    std::int64_t heads_, head_dim_;  ///< of all ranks
+    mgplan::KimiDeltaAttention mixer_;
     BranchEnds ends_;
     Weight conv_weight_, step_bias_, log_decay_, gated_norm_weight_;
     ColumnParallelLinear projection_, decay_up_, gate_up_;

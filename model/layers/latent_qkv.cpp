@@ -7,51 +7,60 @@
 
 namespace mgplan::model {
 
-LatentQkv::LatentQkv(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, bool recompute_up)
-    : model_(model),
-      mla_(*model.mla),
-      recompute_up_(recompute_up),
-      q_norm_weight_(weights.find(prefix + (mla_.q_lora_rank > 0 ? "linear_q_up_proj" : "linear_q_proj") + ".layer_norm_weight")),
-      q_norm_bias_(weights.find(prefix + (mla_.q_lora_rank > 0 ? "linear_q_up_proj" : "linear_q_proj") + ".layer_norm_bias")),
-      kv_norm_weight_(weights.find(prefix + "linear_kv_up_proj.layer_norm_weight")),
-      kv_norm_bias_(weights.find(prefix + "linear_kv_up_proj.layer_norm_bias")),
-      q_down_(weights.find(prefix + "linear_q_down_proj.weight")),
-      kv_down_(weights.at(prefix + "linear_kv_down_proj.weight")),
-      q_up_(weights.at(prefix + (mla_.q_lora_rank > 0 ? "linear_q_up_proj.weight" : "linear_q_proj.weight")), Weight{}),
-      kv_up_(weights.at(prefix + "linear_kv_up_proj.weight"), Weight{}) {}
+namespace {
+
+/// Queries' last projection: from their latent, or without one from the layer's input.
+std::string query_projection(const LatentAttention& mixer, const LayerSite& site) {
+    return site.prefix + "self_attention." + (mixer.q_lora_rank > 0 ? "linear_q_up_proj." : "linear_q_proj.");
+}
+
+}  // namespace
+
+LatentQkv::LatentQkv(const LatentAttention& mixer, const LayerSite& site)
+    : mixer_(mixer),
+      normalization_(site.layer.norms.norm.kind),
+      angles_(rotary_angles(mixer.rotary.value_or(Rotary{}), mixer.qk_rope_head_dim, site.max_positions)),
+      recompute_up_(site.recompute.contains(RecomputeModule::mla_up_proj)),
+      q_norm_weight_(site.weights.find(query_projection(mixer, site) + "layer_norm_weight")),
+      q_norm_bias_(site.weights.find(query_projection(mixer, site) + "layer_norm_bias")),
+      kv_norm_weight_(site.weights.find(site.prefix + "self_attention.linear_kv_up_proj.layer_norm_weight")),
+      kv_norm_bias_(site.weights.find(site.prefix + "self_attention.linear_kv_up_proj.layer_norm_bias")),
+      q_down_(site.weights.find(site.prefix + "self_attention.linear_q_down_proj.weight")),
+      kv_down_(site.weights.at(site.prefix + "self_attention.linear_kv_down_proj.weight")),
+      q_up_(site.weights.at(query_projection(mixer, site) + "weight"), Weight{}),
+      kv_up_(site.weights.at(site.prefix + "self_attention.linear_kv_up_proj.weight"), Weight{}) {}
 
 void LatentQkv::add_copied(std::vector<CopiedWeight>& into) const {
-    if (mla_.q_lora_rank > 0) q_down_.add_copied(into);
+    if (mixer_.q_lora_rank > 0) q_down_.add_copied(into);
     kv_down_.add_copied(into);
     q_up_.add_copied(into);
     kv_up_.add_copied(into);
 }
 
 LinearInput LatentQkv::input(const Tensor& normed) const {
-    return mla_.q_lora_rank > 0 ? kv_down_.input(normed) : normed;
+    return mixer_.q_lora_rank > 0 ? kv_down_.input(normed) : normed;
 }
 
 void LatentQkv::rotate_queries(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& q, bool inverse) const {
-    const std::int64_t width = mla_.qk_rope_head_dim, own = mla_.qk_nope_head_dim;
-    if (width == 0 || model_.rotary_fraction == 0) return;
+    const std::int64_t width = mixer_.qk_rope_head_dim, own = mixer_.qk_nope_head_dim;
+    if (width == 0 || !mixer_.rotary) return;
     const std::int64_t rows = q.shape()[0], heads = q.shape()[1];
     const Tensor by_head = q.view({rows * heads, own + width});
     const Tensor part = columns(by_head, own, own + width).view({rows, heads, width});
-    const Tensor turned = rotary(part, positions_of(context, microbatch), width, rotary_angles(model_, width), inverse);
+    const Tensor turned = rotary(part, positions_of(context, microbatch), width, angles_, inverse);
     set_columns(turned.view({rows * heads, width}), by_head, own);
 }
 
 Tensor LatentQkv::rotated_keys(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& k, bool inverse) const {
-    if (model_.rotary_fraction == 0) return k;  // Kimi Linear: shared by all heads all the same
+    if (!mixer_.rotary) return k;  // Kimi Linear: shared by all heads all the same
     const std::int64_t rows = k.shape()[0], width = k.shape()[1];
-    return rotary(k.view({rows, 1, width}), positions_of(context, microbatch), width, rotary_angles(model_, width), inverse)
-        .view({rows, width});
+    return rotary(k.view({rows, 1, width}), positions_of(context, microbatch), width, angles_, inverse).view({rows, width});
 }
 
 QkvParts LatentQkv::forward(const RankContext& context, const MicrobatchContext& microbatch, const LinearInput& normed,
                             LatentQkvSaved& saved) const {
-    const std::int64_t rank = mla_.kv_lora_rank, width = mla_.qk_rope_head_dim;
-    if (mla_.q_lora_rank > 0) saved.q_latent = q_down_.forward(context, normed);
+    const std::int64_t rank = mixer_.kv_lora_rank, width = mixer_.qk_rope_head_dim;
+    if (mixer_.q_lora_rank > 0) saved.q_latent = q_down_.forward(context, normed);
     {
         const Tensor both = kv_down_.forward(context, normed);  // (rows outside, kv_lora_rank + qk_rope_head_dim)
         saved.kv_latent = columns(both, 0, rank);
@@ -69,25 +78,25 @@ void LatentQkv::discard_up(LatentQkvSaved& saved) const {
 
 QkvParts LatentQkv::forward_up(const RankContext& context, const MicrobatchContext& microbatch, const LinearInput& normed,
                                LatentQkvSaved& saved) const {
-    const std::int64_t heads = model_.heads / context.tp->size();
+    const std::int64_t heads = mixer_.heads / context.tp->size();
     const auto normalised = [&](const Tensor& latent, const Weight& weight, const Weight& bias, NormStatistics& statistics) {
         if (!weight.defined()) return latent;
-        return norm(latent, weight.value, bias.value, model_.normalization,
-                    mla_.norm_epsilon > 0 ? mla_.norm_epsilon : context.norm_epsilon, statistics);
+        return norm(latent, weight.value, bias.value, normalization_,
+                    mixer_.latent_norm_epsilon > 0 ? mixer_.latent_norm_epsilon : context.norm_epsilon, statistics);
     };
-    const bool q_normed = mla_.q_lora_rank > 0 || q_norm_weight_.defined();
-    if (mla_.q_lora_rank == 0 && q_normed) saved.q_latent = normed.x;
+    const bool q_normed = mixer_.q_lora_rank > 0 || q_norm_weight_.defined();
+    if (mixer_.q_lora_rank == 0 && q_normed) saved.q_latent = normed.x;
     if (q_normed) saved.q_normed = q_up_.input(context, normalised(saved.q_latent, q_norm_weight_, q_norm_bias_, saved.q_statistics));
     saved.kv_normed = kv_up_.input(context, normalised(saved.kv_latent, kv_norm_weight_, kv_norm_bias_, saved.kv_statistics));
     QkvParts parts;
     const Tensor q = q_up_.forward(context, q_normed ? saved.q_normed : normed);
     saved.q_normed.end_forward();
     const std::int64_t rows = q.shape()[0];
-    parts.q = q.view({rows, heads, model_.qk_head_dim()});
+    parts.q = q.view({rows, heads, head_dim()});
     rotate_queries(context, microbatch, parts.q, false);
-    const Tensor projected = kv_up_.forward(context, saved.kv_normed).view({rows, heads, mla_.qk_nope_head_dim + mla_.v_head_dim});
+    const Tensor projected = kv_up_.forward(context, saved.kv_normed).view({rows, heads, mixer_.qk_nope_head_dim + mixer_.v_head_dim});
     saved.kv_normed.end_forward();
-    LatentKeys keys = join_latent_keys(projected, saved.k_rotary, mla_.qk_nope_head_dim);
+    LatentKeys keys = join_latent_keys(projected, saved.k_rotary, mixer_.qk_nope_head_dim);
     parts.k = std::move(keys.k);
     parts.v = std::move(keys.v);
     return parts;
@@ -98,14 +107,14 @@ Tensor LatentQkv::backward(const RankContext& context, const MicrobatchContext& 
     const auto through_norm = [&](Tensor dy, const Tensor& latent, const Weight& weight, const Weight& bias,
                                   const NormStatistics& statistics) {
         if (!weight.defined()) return dy;
-        return norm_backward(dy, latent, weight.value, statistics, model_.normalization, weight.gradient, bias.gradient);
+        return norm_backward(dy, latent, weight.value, statistics, normalization_, weight.gradient, bias.gradient);
     };
-    const std::int64_t rows = gradients.q.shape()[0], heads = gradients.q.shape()[1], rank = mla_.kv_lora_rank;
+    const std::int64_t rows = gradients.q.shape()[0], heads = gradients.q.shape()[1], rank = mixer_.kv_lora_rank;
     rotate_queries(context, microbatch, gradients.q, true);
-    const Tensor dq = gradients.q.view({rows, heads * model_.qk_head_dim()});
+    const Tensor dq = gradients.q.view({rows, heads * head_dim()});
     gradients.q = Tensor();
     Tensor d_normed;
-    if (mla_.q_lora_rank > 0) {
+    if (mixer_.q_lora_rank > 0) {
         const Tensor d_latent =
             through_norm(q_up_.backward(context, dq, saved.q_normed), saved.q_latent, q_norm_weight_, q_norm_bias_, saved.q_statistics);
         d_normed = q_down_.backward(context, d_latent, normed);
@@ -114,12 +123,12 @@ Tensor LatentQkv::backward(const RankContext& context, const MicrobatchContext& 
                                 q_norm_bias_, saved.q_statistics);
     }
 
-    LatentKeyGradients keys = split_latent_keys(gradients.k, gradients.v, mla_.qk_nope_head_dim);
+    LatentKeyGradients keys = split_latent_keys(gradients.k, gradients.v, mixer_.qk_nope_head_dim);
     gradients = {};
-    const Tensor d_projected = keys.projected.view({rows, heads * (mla_.qk_nope_head_dim + mla_.v_head_dim)});
+    const Tensor d_projected = keys.projected.view({rows, heads * (mixer_.qk_nope_head_dim + mixer_.v_head_dim)});
     const Tensor d_latent = through_norm(kv_up_.backward(context, d_projected, saved.kv_normed), saved.kv_latent, kv_norm_weight_,
                                          kv_norm_bias_, saved.kv_statistics);
-    const Tensor d_both = context.device->empty({d_latent.shape()[0], rank + mla_.qk_rope_head_dim}, d_latent.dtype(),
+    const Tensor d_both = context.device->empty({d_latent.shape()[0], rank + mixer_.qk_rope_head_dim}, d_latent.dtype(),
                                                 MemoryCategory::activations, "gradient of latent and shared keys");
     set_columns(d_latent, d_both, 0);
     // Each tp rank has the shared part's gradient of its own heads.

@@ -8,6 +8,7 @@
 #include "model/ops/attention.hpp"
 #include "model/ops/norm.hpp"
 #include "model/ops/qkv.hpp"
+#include "model/ops/rotary.hpp"
 
 namespace mgplan::model {
 
@@ -25,9 +26,8 @@ struct LatentQkvSaved {
 /// second value first, which is the same model with the projections' rows in another order.
 class LatentQkv {
 public:
-    /// `prefix`: "decoder.layers.0.self_attention.". recompute_up: the backward computes the output of the up projections again
-    /// (recompute module mla_up_proj).
-    LatentQkv(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, bool recompute_up);
+    /// Under recompute module mla_up_proj the backward computes the output of the up projections again.
+    LatentQkv(const LatentAttention& mixer, const LayerSite& site);
 
     /// The weights that have copies in fp8, for refresh().
     void add_copied(std::vector<CopiedWeight>& into) const;
@@ -53,8 +53,11 @@ private:
     /// The shared key part (rows, qk_rope_head_dim), turned.
     [[nodiscard]] Tensor rotated_keys(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& k, bool inverse) const;
 
-    const ModelSpec& model_;
-    const MlaSpec& mla_;
+    [[nodiscard]] std::int64_t head_dim() const { return mixer_.qk_nope_head_dim + mixer_.qk_rope_head_dim; }  ///< of queries and keys
+
+    LatentAttention mixer_;
+    Normalization normalization_;
+    RotaryAngles angles_;
     bool recompute_up_;
     Weight q_norm_weight_, q_norm_bias_, kv_norm_weight_, kv_norm_bias_;
     DuplicatedLinear q_down_, kv_down_;

@@ -1,14 +1,13 @@
 #pragma once
-// The halves that layers are made of, by the kind of part that describes each (plan/model/layer_parts.hpp,
-// plan/parameters/composed_layer.hpp).
+// The halves that layers are made of. Each is built from the struct of its kind (plan/layers).
 
-#include <string>
 #include <tuple>
+#include <type_traits>
+#include <utility>
 #include <variant>
 
 #include "model/layers/attention_beside_mamba.hpp"
 #include "model/layers/compressed_attention.hpp"
-#include "model/layers/context.hpp"
 #include "model/layers/gated_delta_net.hpp"
 #include "model/layers/gemma3n_layer.hpp"
 #include "model/layers/gemma_attention.hpp"
@@ -42,19 +41,14 @@ using SavedOfMixers = SavedOf<TokenMixer>::Type;
 /// The second half.
 using FeedForward = std::variant<Mlp, Moe>;
 
-/// Arguments that a half is made from. `model` outlives it.
-struct HalfRequest {
-    const ModelSpec& model;
-    LayerPart part;
-    const WeightTable& weights;
-    std::string prefix;  ///< "decoder.layers.0."
-    std::int64_t layer;  ///< global number from 0
-    EnumSet<RecomputeModule> recompute;
-};
-
-/// Make the half of the part's kind, which must be one that layers here compute (assertion). Attention, MLP and MoE halves take their
-/// sizes from the fields of the model.
-[[nodiscard]] TokenMixer make_mixer(const HalfRequest& request);
-[[nodiscard]] FeedForward make_feed_forward(const HalfRequest& request);
+/// Makes the half whose class takes this kind of mixer or feed-forward. A kind without a class does not compile.
+template <class Half, std::size_t kClass = 0, class Kind>
+Half half_of(const Kind& kind, const LayerSite& site) {
+    using Class = std::variant_alternative_t<kClass, Half>;
+    if constexpr (std::is_constructible_v<Class, const Kind&, const LayerSite&>)
+        return Half(std::in_place_type<Class>, kind, site);
+    else
+        return half_of<Half, kClass + 1>(kind, site);
+}
 
 }  // namespace mgplan::model

@@ -8,7 +8,6 @@
 #include "model/ops/activation.hpp"
 #include "model/ops/elementwise.hpp"
 #include "model/ops/gated_norm.hpp"
-#include "plan/model/layer_parts.hpp"
 
 namespace mgplan::model {
 namespace {
@@ -31,31 +30,29 @@ GatedNormOptions gate_alone(const StateSpaceSizes& sizes) {
 
 }  // namespace
 
-LightningAttention::LightningAttention(const ModelSpec& model, const LayerPart& part, const WeightTable& weights, const std::string& prefix,
-                                       std::int64_t layer, EnumSet<RecomputeModule> recompute)
-    : layer_(layer),
-      layers_(model.layers),
-      heads_(part_size(part, "heads")),
-      head_dim_(part_size(part, "head_dim")),
-      ends_(model, weights, prefix + "self_attention.in_proj", layer, recompute),
-      norm_weight_(weights.at(prefix + "self_attention.out_norm.weight")),
-      projection_(weights.at(prefix + "self_attention.in_proj.weight"), {}),
-      output_(weights.at(prefix + "self_attention.out_proj.weight"), {}) {}
+LightningAttention::LightningAttention(const mgplan::LightningAttention& mixer, const LayerSite& site)
+    : number_(site.number),
+      layers_(site.layers),
+      mixer_(mixer),
+      ends_(site, "self_attention.in_proj"),
+      norm_weight_(site.weights.at(site.prefix + "self_attention.out_norm.weight")),
+      projection_(site.weights.at(site.prefix + "self_attention.in_proj.weight"), {}),
+      output_(site.weights.at(site.prefix + "self_attention.out_proj.weight"), {}) {}
 
 StateSpaceSizes LightningAttention::sizes_of(const RankContext& context, const MicrobatchContext& microbatch,
                                              const Tensor& projected) const {
-    const std::int64_t heads = heads_ / context.tp->size();
+    const std::int64_t heads = mixer_.heads / context.tp->size();
     // get_slope_rate(): 2^(-8 (head + 1) / heads) · (1 - layer / (layers - 1) + 1e-5), with 1e-5 added to layers - 1 too.
     constexpr double kApart = 1e-5;
-    const double deep = static_cast<double>(layer_) / (static_cast<double>(layers_ - 1) + kApart);
+    const double deep = static_cast<double>(number_) / (static_cast<double>(layers_ - 1) + kApart);
     return {.places = projected.shape()[0] / microbatch.batch,
             .batch = microbatch.batch,
             .heads = heads,
-            .head_dim = head_dim_,
+            .head_dim = mixer_.head_dim,
             .groups = heads,
-            .state = head_dim_,
+            .state = mixer_.head_dim,
             .fixed = {.factor = 1 - deep + kApart,
-                      .slope = 8 * std::numbers::ln2 / static_cast<double>(heads_),
+                      .slope = 8 * std::numbers::ln2 / static_cast<double>(mixer_.heads),
                       .first_head = heads * context.tp->rank()}};
 }
 

@@ -25,9 +25,7 @@ struct LightningAttentionSaved : BranchEndsSaved {
 class LightningAttention {
 public:
     using Saved = LightningAttentionSaved;
-    /// `part`: of kind "lightning_attention"; `prefix`: "decoder.layers.0."; `layer`: global number from 0, for decays and dropout.
-    LightningAttention(const ModelSpec& model, const LayerPart& part, const WeightTable& weights, const std::string& prefix,
-                       std::int64_t layer, EnumSet<RecomputeModule> recompute);
+    LightningAttention(const mgplan::LightningAttention& mixer, const LayerSite& site);
 
     [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const;
     /// Returns the gradient of x; adds to the main gradients. Consumes what was saved.
@@ -37,8 +35,8 @@ private:
     /// Sizes on this rank, for the rows of its projection.
     [[nodiscard]] StateSpaceSizes sizes_of(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& projected) const;
 
-    std::int64_t layer_, layers_;
-    std::int64_t heads_, head_dim_;  ///< of all ranks
+    std::int64_t number_, layers_;  ///< the decays depend on both
+    mgplan::LightningAttention mixer_;
     BranchEnds ends_;
     Weight norm_weight_, no_bias_;
     ColumnParallelLinear projection_;

@@ -5,7 +5,6 @@
 
 #include "model/ops/elementwise.hpp"
 #include "model/ops/gated_norm.hpp"
-#include "plan/model/layer_parts.hpp"
 
 namespace mgplan::model {
 namespace {
@@ -29,31 +28,27 @@ GatedNormOptions gated_norm_options(const RankContext& context, const StateSpace
 
 }  // namespace
 
-MambaMixer::MambaMixer(const ModelSpec& model, const LayerPart& part, const WeightTable& weights, const std::string& prefix,
-                       std::int64_t layer, EnumSet<RecomputeModule> recompute)
-    : model_(model),
-      heads_(part_size(part, "heads")),
-      head_dim_(part_size(part, "inner") / heads_),
-      groups_(part_size(part, "groups")),
-      state_(part_size(part, "state")),
-      ends_(model, weights, prefix + "mixer.in_proj", layer, recompute),
-      conv_weight_(weights.at(prefix + "mixer.conv1d_weight")),
-      conv_bias_(weights.at(prefix + "mixer.conv1d_bias")),
-      step_bias_(weights.at(prefix + "mixer.dt_bias")),
-      log_decay_(weights.at(prefix + "mixer.A_log")),
-      skip_(weights.at(prefix + "mixer.D")),
-      gated_norm_weight_(weights.find(prefix + "mixer.norm.weight")),
-      projection_(weights.at(prefix + "mixer.in_proj.weight"), {}),
-      output_(weights.at(prefix + "mixer.out_proj.weight"), {}) {}
+MambaMixer::MambaMixer(const Mamba2& mixer, const LayerSite& site, const MambaMultipliers& multipliers)
+    : mixer_(mixer),
+      multipliers_(multipliers),
+      ends_(site, "mixer.in_proj"),
+      conv_weight_(site.weights.at(site.prefix + "mixer.conv1d_weight")),
+      conv_bias_(site.weights.at(site.prefix + "mixer.conv1d_bias")),
+      step_bias_(site.weights.at(site.prefix + "mixer.dt_bias")),
+      log_decay_(site.weights.at(site.prefix + "mixer.A_log")),
+      skip_(site.weights.at(site.prefix + "mixer.D")),
+      gated_norm_weight_(site.weights.find(site.prefix + "mixer.norm.weight")),
+      projection_(site.weights.at(site.prefix + "mixer.in_proj.weight"), {}),
+      output_(site.weights.at(site.prefix + "mixer.out_proj.weight"), {}) {}
 
 StateSpaceSizes MambaMixer::sizes_of(const RankContext& context, const MicrobatchContext& microbatch, std::int64_t rows, int cp) const {
     const std::int64_t parts = context.tp->size() * cp;
     return {.places = rows / microbatch.batch,
             .batch = microbatch.batch,
-            .heads = heads_ / parts,
-            .head_dim = head_dim_,
-            .groups = std::max<std::int64_t>(groups_ / parts, 1),
-            .state = state_};
+            .heads = mixer_.heads / parts,
+            .head_dim = mixer_.inner_width / mixer_.heads,
+            .groups = std::max<std::int64_t>(mixer_.groups / parts, 1),
+            .state = mixer_.state_size};
 }
 
 std::optional<ColumnExchange> MambaMixer::exchange_of(const RankContext& context, const MicrobatchContext& microbatch) const {
@@ -81,14 +76,11 @@ StateSpaceInputs MambaMixer::scan_inputs(const Tensor& projected, const StateSpa
 }
 
 void MambaMixer::scale_blocks(const Tensor& projected, const StateSpaceSizes& sizes) const {
-    const BranchMultipliers& by = model_.branch_multipliers;
+    const MambaMultipliers& by = multipliers_;
     const std::int64_t inner = sizes.inner(), maps = sizes.groups * sizes.state;
     std::int64_t begin = 0;
-    for (const auto& [width, factor] : {std::pair{inner, by.state_gate},
-                                        {inner, by.state_input},
-                                        {maps, by.state_write},
-                                        {maps, by.state_read},
-                                        {sizes.heads, by.state_step}}) {
+    for (const auto& [width, factor] :
+         {std::pair{inner, by.gate}, {inner, by.input}, {maps, by.write}, {maps, by.read}, {sizes.heads, by.step}}) {
         if (factor != 1) scale_columns(projected, begin, width, factor);
         begin += width;
     }
@@ -116,7 +108,7 @@ Tensor MambaMixer::branch(const RankContext& context, const MicrobatchContext& m
     saved.gated = gated_norm(saved.scanned, saved.gates.defined() ? saved.gates : saved.projected, gate_columns(own),
                              gated_norm_weight_.value, gated_norm_options(context, own), saved.inverse_deviation);
     // In front of the projection, where it is as wide on every rank: its gradients are then those of the scaled product.
-    if (model_.branch_multipliers.state_output != 1) scale(saved.gated, model_.branch_multipliers.state_output);
+    if (multipliers_.output != 1) scale(saved.gated, multipliers_.output);
     return output_.forward(context, saved.gated);
 }
 
@@ -133,7 +125,7 @@ Tensor MambaMixer::branch_backward(const RankContext& context, const MicrobatchC
     Tensor d_gated = output_.backward(context, dy, saved.gated);
     dy = {};
     saved.gated = {};
-    if (model_.branch_multipliers.state_output != 1) scale(d_gated, model_.branch_multipliers.state_output);
+    if (multipliers_.output != 1) scale(d_gated, multipliers_.output);
     const std::optional<ColumnExchange> exchange = exchange_of(context, microbatch);
     const ColumnExchange* const exchanged = exchange ? &*exchange : nullptr;
     const std::int64_t rows = saved.scanned.shape()[0];

@@ -23,6 +23,12 @@ struct MambaMixerSaved : BranchEndsSaved {
     Tensor gated;              ///< input of the output projection, times its multiplier
 };
 
+/// Factors of the blocks of the input projection, and of the output.
+struct MambaMultipliers {
+    double gate = 1, input = 1, write = 1, read = 1, step = 1;  ///< of z, x, B, C and the raw steps
+    double output = 1;
+};
+
 /// Name of the scan's output by rows of the sequence, where it was computed by heads.
 inline constexpr std::string_view kScannedBySequence = "scan output of this rank's rows";
 
@@ -32,9 +38,7 @@ inline constexpr std::string_view kScannedBySequence = "scan output of this rank
 class MambaMixer {
 public:
     using Saved = MambaMixerSaved;
-    /// `part`: of kind "mamba2"; `prefix`: "decoder.layers.0."; `layer`: global number from 0, for dropout.
-    MambaMixer(const ModelSpec& model, const LayerPart& part, const WeightTable& weights, const std::string& prefix, std::int64_t layer,
-               EnumSet<RecomputeModule> recompute);
+    MambaMixer(const Mamba2& mixer, const LayerSite& site, const MambaMultipliers& multipliers = {});
 
     [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const;
     /// Returns the gradient of x; adds to the main gradients. Consumes what was saved.
@@ -47,7 +51,7 @@ public:
                                          Saved& saved) const;
 
 private:
-    /// Multiplies the blocks of the projection, or of its gradient, in place (BranchMultipliers).
+    /// Multiplies the blocks of the projection, or of its gradient, in place.
     void scale_blocks(const Tensor& projected, const StateSpaceSizes& sizes) const;
     /// Sizes of the heads that one of `cp` ranks has of this one's, for `rows`.
     [[nodiscard]] StateSpaceSizes sizes_of(const RankContext& context, const MicrobatchContext& microbatch, std::int64_t rows,
@@ -60,8 +64,8 @@ private:
 
     static constexpr std::size_t kConvolved = 3;  ///< of the exchanged blocks: x, B, C
 
-    const ModelSpec& model_;
-    std::int64_t heads_, head_dim_, groups_, state_;  ///< of all ranks
+    Mamba2 mixer_;
+    MambaMultipliers multipliers_;
     BranchEnds ends_;
     Weight conv_weight_, conv_bias_, step_bias_, log_decay_, skip_, gated_norm_weight_;
     ColumnParallelLinear projection_;

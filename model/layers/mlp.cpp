@@ -1,7 +1,6 @@
 #include "model/layers/mlp.hpp"
 
 #include "model/layers/offload.hpp"
-#include "model/layers/residual.hpp"
 #include "model/ops/activation.hpp"
 #include "model/ops/elementwise.hpp"
 #include "model/ops/gate_cut.hpp"
@@ -11,9 +10,9 @@ namespace mgplan::model {
 namespace {
 
 /// Returns the name of the MLP's norm, which is the attention's if parallel halves share it.
-std::string norm_of_mlp(const ModelSpec& model, const std::string& prefix, std::string_view end) {
-    const bool shared = model.order == LayerOrder::parallel_shared_norm;
-    return prefix + (shared ? "self_attention.linear_qkv.layer_norm_" : "mlp.linear_fc1.layer_norm_") + std::string(end);
+std::string norm_of_mlp(const Norms& norms, std::string_view end) {
+    const bool shared = norms.order == LayerOrder::parallel_shared_norm;
+    return (shared ? "self_attention.linear_qkv.layer_norm_" : "mlp.linear_fc1.layer_norm_") + std::string(end);
 }
 
 /// Returns a cast with one scale without its turned codes, which are made from those in the order of rows; else x itself.
@@ -24,19 +23,21 @@ LinearInput what_both_passes_need(const LinearInput& x) {
 
 }  // namespace
 
-Mlp::Mlp(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t layer,
-         EnumSet<RecomputeModule> recompute, bool cuts_gate)
-    : model_(model),
-      layer_(layer),
-      recompute_(recompute),
+Mlp::Mlp(const mgplan::Mlp& mlp, const LayerSite& site, const std::string& module, bool cuts_gate)
+    : mlp_(mlp),
+      norms_(site.layer.norms),
+      residual_(site, ResidualPlace::mlp),
+      recompute_(site.recompute),
       cuts_gate_(cuts_gate),
-      norm_weight_(weights.find(norm_of_mlp(model, prefix, "weight"))),
-      norm_bias_(weights.find(norm_of_mlp(model, prefix, "bias"))),
-      alpha_positive_(weights.find(prefix + "mlp.activation_func.alpha_p")),
-      alpha_negative_(weights.find(prefix + "mlp.activation_func.alpha_n")),
-      first_(weights.at(prefix + "mlp.linear_fc1.weight"), weights.find(prefix + "mlp.linear_fc1.bias")),
-      second_(weights.at(prefix + "mlp.linear_fc2.weight"), weights.find(prefix + "mlp.linear_fc2.bias")),
-      behind_(model, weights.find(prefix + "post_mlp_layernorm.weight"), weights.find(prefix + "post_mlp_layernorm.bias")) {}
+      norm_weight_(site.weights.find(site.prefix + module + norm_of_mlp(norms_, "weight"))),
+      norm_bias_(site.weights.find(site.prefix + module + norm_of_mlp(norms_, "bias"))),
+      alpha_positive_(site.weights.find(site.prefix + module + "mlp.activation_func.alpha_p")),
+      alpha_negative_(site.weights.find(site.prefix + module + "mlp.activation_func.alpha_n")),
+      first_(site.weights.at(site.prefix + module + "mlp.linear_fc1.weight"),
+             site.weights.find(site.prefix + module + "mlp.linear_fc1.bias")),
+      second_(site.weights.at(site.prefix + module + "mlp.linear_fc2.weight"),
+              site.weights.find(site.prefix + module + "mlp.linear_fc2.bias")),
+      behind_(site, site.prefix + module + "post_mlp_layernorm.") {}
 
 void Mlp::add_copied(std::vector<CopiedWeight>& into) const {
     first_.add_copied(into);
@@ -44,8 +45,7 @@ void Mlp::add_copied(std::vector<CopiedWeight>& into) const {
 }
 
 void Mlp::scale_gate(const RankContext& context, const Tensor& before) const {
-    const double factor = model_.branch_multipliers.mlp_gate;
-    if (factor != 1) scale_columns(before, 0, model_.ffn / context.tp->size(), factor);
+    if (mlp_.gate_multiplier != 1) scale_columns(before, 0, mlp_.width / context.tp->size(), mlp_.gate_multiplier);
 }
 
 void Mlp::cut(const RankContext& context, MlpSaved& saved) const {
@@ -62,8 +62,8 @@ void Mlp::cut_backward(const RankContext& context, const Tensor& d_before, const
 }
 
 LinearInput Mlp::normalised(const RankContext& context, const Tensor& x, NormStatistics& statistics) const {
-    if (!model_.pre_norms) return first_.input(context, x);
-    return first_.input(context, norm(x, norm_weight_.value, norm_bias_.value, model_.normalization, context.norm_epsilon, statistics));
+    if (!norms_.before) return first_.input(context, x);
+    return first_.input(context, norm(x, norm_weight_.value, norm_bias_.value, norms_.norm.kind, context.norm_epsilon, statistics));
 }
 
 void Mlp::activate(const RankContext& context, MlpSaved& saved) const {
@@ -71,9 +71,9 @@ void Mlp::activate(const RankContext& context, MlpSaved& saved) const {
     scale_gate(context, saved.before);
     if (cuts_gate_) cut(context, saved);
     const Tensor after = alpha_positive_.defined() ? xielu(saved.before, alpha_positive_.value, alpha_negative_.value)
-                                                   : activation(saved.before, model_.activation, model_.gated_mlp);
+                                                   : activation(saved.before, mlp_.activation, mlp_.gated);
     // In front of the second product, whose gradients are then those of the scaled one.
-    if (model_.branch_multipliers.mlp_output != 1) scale(after, model_.branch_multipliers.mlp_output);
+    if (mlp_.output_multiplier != 1) scale(after, mlp_.output_multiplier);
     saved.after = second_.input(after);
 }
 
@@ -91,9 +91,9 @@ Tensor Mlp::forward(const RankContext& context, const MicrobatchContext& microba
     } else {
         saved.normed.end_forward();
     }
-    const Tensor path = residual_path(model_, residual, saved.normed.x);
+    const Tensor path = residual_.carried(residual, saved.normed.x);
     if (recompute_.contains(RecomputeModule::layernorm)) saved.normed = {};
-    Tensor sum = add_residual(context, microbatch, model_, layer_, ResidualPlace::mlp, behind_.forward(context, y, saved.behind), path);
+    Tensor sum = residual_.sum(context, microbatch, behind_.forward(context, y, saved.behind), path);
     inputs_to_host(context, {{OffloadModule::mlp_norm, saved.x}});
     return sum;
 }
@@ -112,14 +112,12 @@ Tensor Mlp::backward(const RankContext& context, const MicrobatchContext& microb
     saved.normed.end_forward();
     saved.after.end_forward();
     // Each tensor is freed right after its last read, as autograd does.
-    Tensor d_after = second_.backward(
-        context, behind_.backward(residual_backward(context, microbatch, model_, layer_, ResidualPlace::mlp, dy), saved.behind),
-        saved.after);
+    Tensor d_after = second_.backward(context, behind_.backward(residual_.backward(context, microbatch, dy), saved.behind), saved.after);
     saved.after = {};
-    if (model_.branch_multipliers.mlp_output != 1) scale(d_after, model_.branch_multipliers.mlp_output);
+    if (mlp_.output_multiplier != 1) scale(d_after, mlp_.output_multiplier);
     Tensor d_before = alpha_positive_.defined() ? xielu_backward(d_after, saved.before, alpha_positive_.value, alpha_negative_.value,
                                                                  alpha_positive_.gradient, alpha_negative_.gradient)
-                                                : activation_backward(d_after, saved.before, model_.activation, model_.gated_mlp);
+                                                : activation_backward(d_after, saved.before, mlp_.activation, mlp_.gated);
     if (cuts_gate_) cut_backward(context, d_before, saved);
     scale_gate(context, d_before);
     d_after = {};
@@ -127,13 +125,13 @@ Tensor Mlp::backward(const RankContext& context, const MicrobatchContext& microb
     Tensor d_normed = first_.backward(context, d_before, saved.normed);
     d_before = {};
     saved.normed = {};
-    add_path_to_normed(model_, ResidualPlace::mlp, dy, d_normed);
-    const Tensor path = model_.order == LayerOrder::sequential ? path_in_norm(context, model_, dy) : Tensor();
-    Tensor dx = model_.pre_norms ? norm_backward(d_normed, saved.x, norm_weight_.value, saved.statistics, model_.normalization,
-                                                 norm_weight_.gradient, norm_bias_.gradient, path)
-                                 : d_normed;
+    residual_.add_to_normed(dy, d_normed);
+    const Tensor path = norms_.order == LayerOrder::sequential ? residual_.in_norm(context, dy) : Tensor();
+    Tensor dx = norms_.before ? norm_backward(d_normed, saved.x, norm_weight_.value, saved.statistics, norms_.norm.kind,
+                                              norm_weight_.gradient, norm_bias_.gradient, path)
+                              : d_normed;
     d_normed = {};
-    if (model_.order == LayerOrder::sequential && !path.defined()) add_path_to_input(model_, dy, dx);
+    if (norms_.order == LayerOrder::sequential && !path.defined()) residual_.add_to_input(dy, dx);
     saved = {};
     return dx;
 }

@@ -2,6 +2,7 @@
 // The dense MLP half of a decoder layer: norm, two products with the activation between, residual addition.
 
 #include "model/layers/context.hpp"
+#include "model/layers/residual.hpp"
 #include "model/layers/stream_norm.hpp"
 #include "model/layers/tensor_parallel.hpp"
 #include "model/ops/norm.hpp"
@@ -22,9 +23,9 @@ struct MlpSaved {
 
 class Mlp {
 public:
-    /// `cuts_gate`: only the largest values of a gate pass (model/ops/gate_cut.hpp).
-    Mlp(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t layer,
-        EnumSet<RecomputeModule> recompute, bool cuts_gate = false);
+    /// `module`: in front of the names of its weights, after the layer's prefix. `cuts_gate`: only the largest values of a gate pass
+    /// (model/ops/gate_cut.hpp).
+    Mlp(const mgplan::Mlp& mlp, const LayerSite& site, const std::string& module = "", bool cuts_gate = false);
 
     /// The weights that have copies in fp8, for refresh().
     void add_copied(std::vector<CopiedWeight>& into) const;
@@ -37,7 +38,7 @@ public:
 private:
     /// From saved.normed: the values before the activation and after it.
     void activate(const RankContext& context, MlpSaved& saved) const;
-    /// Multiplies the gate's columns of the activation's input, or of its gradient (BranchMultipliers).
+    /// Multiplies the gate's columns of the activation's input, or of its gradient.
     void scale_gate(const RankContext& context, const Tensor& before) const;
     /// Cuts the gate's columns of the activation's input, or of its gradient; sums are those of all tp ranks' columns.
     void cut(const RankContext& context, MlpSaved& saved) const;
@@ -45,8 +46,9 @@ private:
     /// Returns the input of the first product.
     [[nodiscard]] LinearInput normalised(const RankContext& context, const Tensor& x, NormStatistics& statistics) const;
 
-    const ModelSpec& model_;
-    std::int64_t layer_;
+    mgplan::Mlp mlp_;
+    Norms norms_;
+    ResidualPath residual_;
     EnumSet<RecomputeModule> recompute_;
     bool cuts_gate_;
     Weight norm_weight_, norm_bias_;

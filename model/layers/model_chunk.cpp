@@ -11,12 +11,14 @@
 
 namespace mgplan::model {
 
-ModelChunk::ModelChunk(const ModelSpec& model, const StageChunk& contents, const WeightTable& weights, const RecomputeChoice& recompute)
+ModelChunk::ModelChunk(const ModelSpec& model, const ChunkLayers& layers, const StageChunk& contents, const WeightTable& weights,
+                       const RecomputeChoice& recompute)
     : contents_(contents), recompute_(recompute), streams_(model, weights, contents.embedding, contents.loss) {
     if (contents.embedding) embedding_.emplace(model, weights, "embedding.");
     for (std::int64_t i = 0; i < contents.decoders; ++i) {
         const std::int64_t layer = contents.first_decoder + i;
-        layers_.emplace_back(model, weights, fmt::format("decoder.layers.{}.", layer), layer, recompute.modules);
+        layers_.emplace_back(layer_site(model, layers.decoders[static_cast<std::size_t>(i)], weights,
+                                        fmt::format("decoder.layers.{}.", layer), layer, recompute.modules));
     }
     if (!contents.loss) return;
     // A tied embedding on the same chunk is the output layer too; elsewhere the chunk holds a copy under its own name.
@@ -24,7 +26,7 @@ ModelChunk::ModelChunk(const ModelSpec& model, const StageChunk& contents, const
     const Weight& output = weights.at(shares ? "embedding.word_embeddings.weight" : "output_layer.weight");
     // Megatron-core recomputes these layers in full with the uniform method alone (multi_token_prediction.py).
     const bool recompute_all = recompute.full == RecomputeMethod::uniform;
-    if (contents.mtp > 0) mtp_.emplace(model, weights, contents.mtp, output, recompute.modules, recompute_all);
+    if (contents.mtp > 0) mtp_.emplace(model, *layers.prediction, weights, contents.mtp, output, recompute.modules, recompute_all);
     head_.emplace(model, weights, output);
 }
 

@@ -14,6 +14,7 @@
 #include "model/layers/vocabulary.hpp"
 #include "model/layers/weight_events.hpp"
 #include "plan/layout/stage_split.hpp"
+#include "plan/parameters/parameters.hpp"
 
 namespace mgplan::model {
 
@@ -40,7 +41,11 @@ struct ChunkSaved {
 class ModelChunk {
 public:
     /// `contents`: of this chunk; `weights`: its parameters under the names of plan/parameters/parameters.hpp.
-    ModelChunk(const ModelSpec& model, const StageChunk& contents, const WeightTable& weights, const RecomputeChoice& recompute);
+    ModelChunk(const ModelSpec& model, const StageChunk& contents, const WeightTable& weights, const RecomputeChoice& recompute)
+        : ModelChunk(model, chunk_layers(model, contents), contents, weights, recompute) {}
+    /// The same with these layers.
+    ModelChunk(const ModelSpec& model, const ChunkLayers& layers, const StageChunk& contents, const WeightTable& weights,
+               const RecomputeChoice& recompute);
 
     /// Input of the first chunk: ids (rows) int32; of the others: the stream (rows outside the tp region, hidden).
     /// Returns the stream, or in the last chunk the losses of all rows.

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "model/layers/offload.hpp"
-#include "model/layers/residual.hpp"
 #include "model/ops/elementwise.hpp"
 #include "plan/text/errors.hpp"
 
@@ -20,8 +19,8 @@ Tensor as_list(const Tensor& rows) {
 }
 
 /// Returns true if copies' weights are scaled: by a factor, or by one for each expert, which is implemented for shapes alone.
-bool scales_weights(const MoeSpec& moe) {
-    return moe.routed_scaling != 1 || moe.branch_norms;
+bool scales_weights(const Mixture& mixture) {
+    return mixture.routed_scaling != 1 || mixture.branch_norms;
 }
 
 /// Moves inputs of modules, by one of the functions of model/layers/offload.hpp.
@@ -35,30 +34,28 @@ void move_inputs(const RankContext& context, const MoeSaved& saved, void (*move)
 
 }  // namespace
 
-Moe::Moe(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t layer,
-         EnumSet<RecomputeModule> recompute)
-    : model_(model),
-      layer_(layer),
-      recompute_(recompute),
-      norm_weight_(weights.find(prefix + "pre_mlp_layernorm.weight")),
-      norm_bias_(weights.find(prefix + "pre_mlp_layernorm.bias")),
-      router_(model, weights, prefix + "mlp.router.", layer),
-      to_latent_(weights.find(prefix + "mlp.fc1_latent_proj.weight")),
-      from_latent_(weights.find(prefix + "mlp.fc2_latent_proj.weight")),
-      dispatcher_(model, layer),
-      experts_(model, weights, prefix + "mlp.experts.", recompute),
-      behind_(model, weights.find(prefix + "post_mlp_layernorm.weight"), weights.find(prefix + "post_mlp_layernorm.bias")),
-      router_norm_(model, weights.find(prefix + "mlp.router.layer_norm_weight"), weights.find(prefix + "mlp.router.layer_norm_bias")),
-      experts_norm_(model, weights.find(prefix + "mlp.experts.layer_norm_weight"), weights.find(prefix + "mlp.experts.layer_norm_bias")),
-      behind_experts_(model, weights.find(prefix + "mlp.post_experts_layernorm.weight"),
-                      weights.find(prefix + "mlp.post_experts_layernorm.bias")),
-      behind_shared_(model, weights.find(prefix + "mlp.post_shared_experts_layernorm.weight"),
-                     weights.find(prefix + "mlp.post_shared_experts_layernorm.bias")) {
-    if (model.moe->shared_ffn > 0) shared_.emplace(model, weights, prefix + "mlp.shared_experts.", recompute);
+Moe::Moe(const Mixture& mixture, const LayerSite& site)
+    : mixture_(mixture),
+      norms_(site.layer.norms),
+      residual_(site, ResidualPlace::mlp),
+      recompute_(site.recompute),
+      norm_weight_(site.weights.find(site.prefix + "pre_mlp_layernorm.weight")),
+      norm_bias_(site.weights.find(site.prefix + "pre_mlp_layernorm.bias")),
+      router_(mixture, site),
+      to_latent_(site.weights.find(site.prefix + "mlp.fc1_latent_proj.weight")),
+      from_latent_(site.weights.find(site.prefix + "mlp.fc2_latent_proj.weight")),
+      dispatcher_(mixture, site),
+      experts_(mixture, site),
+      behind_(site, site.prefix + "post_mlp_layernorm."),
+      router_norm_(site, site.prefix + "mlp.router.layer_norm_"),
+      experts_norm_(site, site.prefix + "mlp.experts.layer_norm_"),
+      behind_experts_(site, site.prefix + "mlp.post_experts_layernorm."),
+      behind_shared_(site, site.prefix + "mlp.post_shared_experts_layernorm.") {
+    if (mixture.shared_ffn > 0) shared_.emplace(mixture, site);
 }
 
 void Moe::add_copied(std::vector<CopiedWeight>& into) const {
-    if (model_.moe->latent > 0) {
+    if (mixture_.latent > 0) {
         to_latent_.add_copied(into);
         from_latent_.add_copied(into);
     }
@@ -67,21 +64,21 @@ void Moe::add_copied(std::vector<CopiedWeight>& into) const {
 }
 
 Tensor Moe::normalise(const RankContext& context, const Tensor& x, NormStatistics& statistics) const {
-    if (!model_.pre_norms) return x;
-    return norm(x, norm_weight_.value, norm_bias_.value, model_.normalization, context.norm_epsilon, statistics);
+    if (!norms_.before) return x;
+    return norm(x, norm_weight_.value, norm_bias_.value, norms_.norm.kind, context.norm_epsilon, statistics);
 }
 
 ChosenRows Moe::choose_rows(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, const Tensor& normed,
                             ChosenUpTo up_to, MoeSaved::Mixture& saved) const {
     MGPLAN_ASSERT(context.tp->size() == 1 || context.sequence_parallel, "with tp > 1 mixtures need sequence parallelism");
-    const bool own_norms = model_.moe->branch_norms;
+    const bool own_norms = mixture_.branch_norms;
     ChosenRows chosen;
     if (shared_) chosen.shared = behind_shared_.forward(context, shared_->forward(context, normed, saved.shared), saved.behind_shared);
     if (own_norms) saved.router_input = router_norm_.forward(context, x, saved.router_norm);
     router_.forward(context, microbatch, own_norms ? saved.router_input : normed, saved.router);
     const Tensor rows = own_norms ? experts_norm_.forward(context, x, saved.experts_norm) : normed;
     chosen.up_to = ChosenUpTo::router;
-    chosen.hidden = model_.moe->latent > 0 ? to_latent_.forward(context, rows) : rows;
+    chosen.hidden = mixture_.latent > 0 ? to_latent_.forward(context, rows) : rows;
     chosen.probabilities = saved.router.routing.probabilities;
     chosen.choices = saved.router.kept;
     if (up_to == ChosenUpTo::permuted) permute(context, microbatch, chosen);
@@ -92,8 +89,8 @@ void Moe::permute(const RankContext& context, const MicrobatchContext& microbatc
     SortedCopies sorted = dispatcher_.sort(context, microbatch, chosen.choices);
     chosen.probabilities = permute_probabilities(chosen.probabilities, sorted.permutation);
     // Only the copies are scaled: the router's backward needs its own probabilities as they are.
-    if (scales_weights(*model_.moe)) scale(chosen.probabilities, model_.moe->routed_scaling);
-    chosen.hidden = permute_rows(chosen.hidden, sorted.permutation, model_.moe->top_k);
+    if (scales_weights(mixture_)) scale(chosen.probabilities, mixture_.routed_scaling);
+    chosen.hidden = permute_rows(chosen.hidden, sorted.permutation, mixture_.top_k);
     chosen.choices = Tensor();
     chosen.source = std::move(sorted.permutation.source);
     chosen.counts = std::move(sorted.counts);
@@ -110,9 +107,9 @@ Tensor Moe::mix(const RankContext& context, const MicrobatchContext& microbatch,
     Tensor routed = dispatcher_.to_experts(context, saved.plan, std::exchange(chosen.hidden, {}));
     Tensor outputs = experts_.forward(context, std::move(routed), row_weights, saved.plan.per_expert, saved.experts);
     outputs = dispatcher_.from_experts(context, saved.plan, std::move(outputs));
-    Tensor y = unpermute_rows(outputs, saved.permutation, rows, model_.moe->top_k);
-    if (model_.moe->latent > 0 || model_.moe->branch_norms) outputs = {};
-    if (model_.moe->latent > 0) {
+    Tensor y = unpermute_rows(outputs, saved.permutation, rows, mixture_.top_k);
+    if (mixture_.latent > 0 || mixture_.branch_norms) outputs = {};
+    if (mixture_.latent > 0) {
         saved.combined = from_latent_.input(y);
         y = from_latent_.forward(context, saved.combined);
         saved.combined.end_forward();
@@ -127,7 +124,7 @@ ChosenRows Moe::choose(const RankContext& context, const MicrobatchContext& micr
     saved.x = x;
     saved.normed = normalise(context, x, saved.statistics);
     ChosenRows chosen = choose_rows(context, microbatch, x, saved.normed, up_to, saved.mixture.emplace());
-    if (recompute_.contains(RecomputeModule::layernorm) && !model_.normed_residual) saved.normed = Tensor();
+    if (recompute_.contains(RecomputeModule::layernorm) && !residual_.carries_normed()) saved.normed = Tensor();
     return chosen;
 }
 
@@ -136,20 +133,20 @@ Tensor Moe::combine(const RankContext& context, const MicrobatchContext& microba
     if (!saved.mixture) saved.mixture.emplace();  // the rest of it is a graph's
     const Tensor y = mix(context, microbatch, x.shape()[0], std::move(chosen), *saved.mixture);
     if (recompute_.contains(RecomputeModule::moe)) saved.mixture.reset();
-    const Tensor path = residual_path(model_, x, saved.normed);
+    const Tensor path = residual_.carried(x, saved.normed);
     if (recompute_.contains(RecomputeModule::layernorm)) saved.normed = Tensor();
-    return add_residual(context, microbatch, model_, layer_, ResidualPlace::mlp, behind_.forward(context, y, saved.behind), path);
+    return residual_.sum(context, microbatch, behind_.forward(context, y, saved.behind), path);
 }
 
 ChosenGradients Moe::combine_backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, ChosenUpTo up_to,
                                       MoeSaved& saved) const {
     MoeSaved::Mixture& mixture = *saved.mixture;
-    const std::int64_t top_k = model_.moe->top_k, rows = dy.shape()[0];
+    const std::int64_t top_k = mixture_.top_k, rows = dy.shape()[0];
     ChosenGradients gradients;
-    Tensor d_y = behind_.backward(residual_backward(context, microbatch, model_, layer_, ResidualPlace::mlp, dy), saved.behind);
+    Tensor d_y = behind_.backward(residual_.backward(context, microbatch, dy), saved.behind);
     if (shared_) gradients.shared = d_y;
     d_y = behind_experts_.backward(d_y, mixture.behind_experts);
-    if (model_.moe->latent > 0) d_y = from_latent_.backward(context, d_y, std::exchange(mixture.combined, {}));
+    if (mixture_.latent > 0) d_y = from_latent_.backward(context, d_y, std::exchange(mixture.combined, {}));
     ExpertGradients of_experts =
         experts_.backward(context, dispatcher_.to_experts(context, mixture.plan, permute_rows(d_y, mixture.permutation, top_k)),
                           mixture.plan.per_expert, mixture.experts);
@@ -166,7 +163,7 @@ ChosenGradients Moe::combine_backward(const RankContext& context, const Microbat
 Tensor Moe::choose_backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, ChosenGradients gradients,
                             MoeSaved& saved) const {
     MoeSaved::Mixture& mixture = *saved.mixture;
-    const std::int64_t top_k = model_.moe->top_k, rows = dy.shape()[0];
+    const std::int64_t top_k = mixture_.top_k, rows = dy.shape()[0];
     if (!saved.normed.defined()) {
         const Range range(*context.device, "recompute");
         NormStatistics again;
@@ -177,10 +174,10 @@ Tensor Moe::choose_backward(const RankContext& context, const MicrobatchContext&
         d_normed = unpermute_rows(d_normed, mixture.permutation, rows, top_k);
         gradients.probabilities = unpermute_probabilities(gradients.probabilities, mixture.permutation, rows, top_k);
     }
-    if (model_.moe->latent > 0) d_normed = to_latent_.backward(context, d_normed, saved.normed);
-    if (scales_weights(*model_.moe)) scale(gradients.probabilities, model_.moe->routed_scaling);
+    if (mixture_.latent > 0) d_normed = to_latent_.backward(context, d_normed, saved.normed);
+    if (scales_weights(mixture_)) scale(gradients.probabilities, mixture_.routed_scaling);
     Tensor d_own;  // of the layer's input, through norms of the branches' own
-    if (model_.moe->branch_norms) {
+    if (mixture_.branch_norms) {
         d_own = experts_norm_.backward(std::exchange(d_normed, {}), mixture.experts_norm);
         Tensor d_router =
             router_.backward(context, microbatch, gradients.probabilities, std::exchange(mixture.router_input, {}), mixture.router);
@@ -195,14 +192,14 @@ Tensor Moe::choose_backward(const RankContext& context, const MicrobatchContext&
     mixture.router = {};
     mixture.shared = {};
     saved.normed = {};
-    add_path_to_normed(model_, ResidualPlace::mlp, dy, d_normed);
-    const Tensor path = d_own.defined() ? Tensor() : path_in_norm(context, model_, dy);
-    Tensor dx = model_.pre_norms ? norm_backward(d_normed, saved.x, norm_weight_.value, saved.statistics, model_.normalization,
-                                                 norm_weight_.gradient, norm_bias_.gradient, path)
-                                 : d_normed;
+    residual_.add_to_normed(dy, d_normed);
+    const Tensor path = d_own.defined() ? Tensor() : residual_.in_norm(context, dy);
+    Tensor dx = norms_.before ? norm_backward(d_normed, saved.x, norm_weight_.value, saved.statistics, norms_.norm.kind,
+                                              norm_weight_.gradient, norm_bias_.gradient, path)
+                              : d_normed;
     d_normed = {};
     if (d_own.defined()) add(std::exchange(d_own, {}), dx);
-    if (!path.defined()) add_path_to_input(model_, dy, dx);
+    if (!path.defined()) residual_.add_to_input(dy, dx);
     saved.x = {};
     saved.statistics = {};
     return dx;

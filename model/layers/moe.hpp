@@ -7,6 +7,7 @@
 
 #include "model/layers/context.hpp"
 #include "model/layers/experts.hpp"
+#include "model/layers/residual.hpp"
 #include "model/layers/router.hpp"
 #include "model/layers/shared_experts.hpp"
 #include "model/layers/stream_norm.hpp"
@@ -66,9 +67,7 @@ struct ChosenGradients {
 /// tp group would send the same rows (Megatron-LM arguments.py requires it too).
 class Moe {
 public:
-    /// `prefix`: "decoder.layers.3."; `layer`: global layer number from 0.
-    Moe(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t layer,
-        EnumSet<RecomputeModule> recompute);
+    Moe(const Mixture& mixture, const LayerSite& site);
 
     /// The weights that have copies in fp8, for refresh().
     void add_copied(std::vector<CopiedWeight>& into) const;
@@ -101,8 +100,9 @@ private:
                              MoeSaved::Mixture& saved) const;
     [[nodiscard]] Tensor normalise(const RankContext& context, const Tensor& x, NormStatistics& statistics) const;
 
-    const ModelSpec& model_;
-    std::int64_t layer_;
+    Mixture mixture_;
+    Norms norms_;
+    ResidualPath residual_;
     EnumSet<RecomputeModule> recompute_;
     Weight norm_weight_, norm_bias_;
     Router router_;

@@ -31,7 +31,7 @@ const Tensor& tokens_between(const MicrobatchContext& microbatch, const Tensor& 
 
 }  // namespace
 
-MtpDepth::MtpDepth(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t depth,
+MtpDepth::MtpDepth(const ModelSpec& model, const Layer& layer, const WeightTable& weights, const std::string& prefix, std::int64_t depth,
                    EnumSet<RecomputeModule> recompute, bool recompute_all)
     : model_(model),
       number_(model.layers + depth),
@@ -43,7 +43,7 @@ MtpDepth::MtpDepth(const ModelSpec& model, const WeightTable& weights, const std
       final_norm_(weights.at(prefix + "final_layernorm.weight")),
       final_norm_bias_(weights.find(prefix + "final_layernorm.bias")),
       projection_(weights.at(prefix + "eh_proj.weight"), Weight{}),
-      layer_(model, weights, prefix + "transformer_layer.", number_, recompute) {}
+      layer_(layer_site(model, layer, weights, prefix + "transformer_layer.", number_, recompute)) {}
 
 Tensor MtpDepth::run(const RankContext& context, const MicrobatchContext& microbatch, const MtpDepthSaved& saved,
                      MtpDepthSaved::Inner& inner, const UnitEvents& events) const {
@@ -105,11 +105,11 @@ Tensor MtpDepth::backward(const RankContext& context, const MicrobatchContext& m
     return d_state;
 }
 
-Mtp::Mtp(const ModelSpec& model, const WeightTable& weights, std::int64_t depths, const Weight& output, EnumSet<RecomputeModule> recompute,
-         bool recompute_all)
+Mtp::Mtp(const ModelSpec& model, const Layer& layer, const WeightTable& weights, std::int64_t depths, const Weight& output,
+         EnumSet<RecomputeModule> recompute, bool recompute_all)
     : model_(model), embedding_(model, weights, "embedding."), loss_(model, output) {
     for (std::int64_t depth = 0; depth < depths; ++depth)
-        depths_.emplace_back(model, weights, fmt::format("mtp.layers.{}.", depth), depth, recompute, recompute_all);
+        depths_.emplace_back(model, layer, weights, fmt::format("mtp.layers.{}.", depth), depth, recompute, recompute_all);
 }
 
 void Mtp::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed, const Tensor& targets,

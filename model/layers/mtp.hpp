@@ -40,7 +40,7 @@ public:
     static constexpr int kUnits = 1 + DecoderLayer::kUnits;
 
     /// `prefix`: "mtp.layers.0."; `depth` from 0. Its layer has the global number model.layers + depth.
-    MtpDepth(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t depth,
+    MtpDepth(const ModelSpec& model, const Layer& layer, const WeightTable& weights, const std::string& prefix, std::int64_t depth,
              EnumSet<RecomputeModule> recompute, bool recompute_all);
 
     /// state (rows outside the tp region, hidden) -> the next state; `ids` (rows) of the tokens in between.
@@ -68,8 +68,8 @@ private:
 class Mtp {
 public:
     /// `output`: the output layer's weight.
-    Mtp(const ModelSpec& model, const WeightTable& weights, std::int64_t depths, const Weight& output, EnumSet<RecomputeModule> recompute,
-        bool recompute_all);
+    Mtp(const ModelSpec& model, const Layer& layer, const WeightTable& weights, std::int64_t depths, const Weight& output,
+        EnumSet<RecomputeModule> recompute, bool recompute_all);
 
     /// `normed`: the decoder's output after its final norm. Adds each depth's losses to context.losses.
     void forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed, const Tensor& targets,

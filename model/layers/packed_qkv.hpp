@@ -25,8 +25,7 @@ struct PackedQkvSaved {
 /// get_query_key_value_tensors; docs/decisions/0004).
 class PackedQkv {
 public:
-    /// `prefix`: "decoder.layers.0.self_attention."; `layer`: global number from 0, by which some models have no rotary positions.
-    PackedQkv(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t layer);
+    PackedQkv(const Attention& mixer, const LayerSite& site);
 
     /// As ColumnParallelLinear.
     void add_copied(std::vector<CopiedWeight>& into) const { projection_.add_copied(into); }
@@ -61,7 +60,8 @@ private:
     [[nodiscard]] Tensor through_norm(const RankContext& context, const Tensor& dy, const Tensor& heads, const Weight& weight,
                                       const Weight& bias, const NormStatistics& statistics) const;
 
-    const ModelSpec& model_;
+    Attention mixer_;
+    Normalization normalization_;
     std::int64_t rotated_;  ///< values of each head that are turned; 0: none
     RotaryAngles angles_;
     Weight q_norm_weight_, q_norm_bias_, k_norm_weight_, k_norm_bias_;

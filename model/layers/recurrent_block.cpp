@@ -18,18 +18,17 @@ Columns recurring_half(const Tensor& projected) {
 
 }  // namespace
 
-RecurrentBlock::RecurrentBlock(const ModelSpec& model, const LayerPart& /*part*/, const WeightTable& weights, const std::string& prefix,
-                               std::int64_t layer, EnumSet<RecomputeModule> recompute)
-    : ends_(model, weights, prefix + "mixer.in_proj", layer, recompute),
-      conv_weight_(weights.at(prefix + "mixer.conv1d_weight")),
-      conv_bias_(weights.at(prefix + "mixer.conv1d_bias")),
-      input_gate_(weights.at(prefix + "mixer.input_gate.weight")),
-      input_gate_bias_(weights.at(prefix + "mixer.input_gate.bias")),
-      decay_gate_(weights.at(prefix + "mixer.decay_gate.weight")),
-      decay_gate_bias_(weights.at(prefix + "mixer.decay_gate.bias")),
-      decay_(weights.at(prefix + "mixer.decay")),
-      projection_(weights.at(prefix + "mixer.in_proj.weight"), weights.at(prefix + "mixer.in_proj.bias")),
-      output_(weights.at(prefix + "mixer.out_proj.weight"), weights.at(prefix + "mixer.out_proj.bias")) {}
+RecurrentBlock::RecurrentBlock(const GatedLinearRecurrence& /*mixer*/, const LayerSite& site)
+    : ends_(site, "mixer.in_proj"),
+      conv_weight_(site.weights.at(site.prefix + "mixer.conv1d_weight")),
+      conv_bias_(site.weights.at(site.prefix + "mixer.conv1d_bias")),
+      input_gate_(site.weights.at(site.prefix + "mixer.input_gate.weight")),
+      input_gate_bias_(site.weights.at(site.prefix + "mixer.input_gate.bias")),
+      decay_gate_(site.weights.at(site.prefix + "mixer.decay_gate.weight")),
+      decay_gate_bias_(site.weights.at(site.prefix + "mixer.decay_gate.bias")),
+      decay_(site.weights.at(site.prefix + "mixer.decay")),
+      projection_(site.weights.at(site.prefix + "mixer.in_proj.weight"), site.weights.at(site.prefix + "mixer.in_proj.bias")),
+      output_(site.weights.at(site.prefix + "mixer.out_proj.weight"), site.weights.at(site.prefix + "mixer.out_proj.bias")) {}
 
 Tensor RecurrentBlock::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const {
     saved.projected = projection_.forward(context, ends_.enter(context, x, saved));

@@ -22,9 +22,7 @@ struct RecurrentBlockSaved : BranchEndsSaved {
 class RecurrentBlock {
 public:
     using Saved = RecurrentBlockSaved;
-    /// `part`: of kind "gated_linear_recurrence"; `prefix`: "decoder.layers.0."; `layer`: global number from 0, for dropout.
-    RecurrentBlock(const ModelSpec& model, const LayerPart& part, const WeightTable& weights, const std::string& prefix, std::int64_t layer,
-                   EnumSet<RecomputeModule> recompute);
+    RecurrentBlock(const GatedLinearRecurrence& mixer, const LayerSite& site);
 
     [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const;
     /// Returns the gradient of x; adds to the main gradients. Consumes what was saved.

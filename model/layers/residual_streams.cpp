@@ -26,15 +26,14 @@ void maps_backward(const RankContext& context, const Tensor& d_raw, const Tensor
 
 }  // namespace
 
-ResidualStreams::ResidualStreams(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, bool repeated,
-                                 const std::string& norm)
-    : sizes_(*model.hyper_connections),
-      normalization_(model.normalization),
-      projection_(weights.at(prefix + "mapping_proj.weight")),
-      norm_weight_(weights.find(norm + "weight")),
-      norm_bias_(weights.find(norm + "bias")),
-      repeated_(repeated),
-      repeats_norm_(repeated && !norm.empty()) {}
+ResidualStreams::ResidualStreams(const LayerSite& site, const std::string& module, const std::string& norm)
+    : sizes_(*site.layer.residual.hyper_connections),
+      normalization_(site.layer.norms.norm.kind),
+      projection_(site.weights.at(site.prefix + module + "mapping_proj.weight")),
+      norm_weight_(site.weights.find(site.prefix + norm + "weight")),
+      norm_bias_(site.weights.find(site.prefix + norm + "bias")),
+      repeated_(site.recompute.contains(RecomputeModule::mhc)),
+      repeats_norm_(repeated_ && !norm.empty()) {}
 
 Tensor ResidualStreams::enter(const RankContext& context, const Tensor& x, ResidualStreamsSaved& saved) const {
     saved.x = x;

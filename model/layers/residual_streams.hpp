@@ -24,10 +24,10 @@ struct ResidualStreamsSaved {
 /// The streams around one half of a layer.
 class ResidualStreams {
 public:
-    /// `prefix`: "decoder.layers.0.self_attention_hyper_connection.". `model` outlives it. `repeated`: mixes are made again in the
-    /// backward, for a block of layers together (RecomputeModule::mhc): the steps of a chunk count the memory of that, this class its work.
-    /// `norm`: of a separate norm before the half that is made again with them, "decoder.layers.0.input_layernorm."; else empty.
-    ResidualStreams(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, bool repeated, const std::string& norm);
+    /// `module`: "self_attention_hyper_connection.". Under RecomputeModule::mhc mixes are made again in the backward, for a block of
+    /// layers together: the steps of a chunk count the memory of that, this class its work. `norm`: of a separate norm before the half that
+    /// is made again with them, "input_layernorm."; else empty.
+    ResidualStreams(const LayerSite& site, const std::string& module, const std::string& norm);
 
     /// The half's input (rows, h) from the streams x.
     [[nodiscard]] Tensor enter(const RankContext& context, const Tensor& x, ResidualStreamsSaved& saved) const;
@@ -40,7 +40,7 @@ public:
     [[nodiscard]] Tensor enter_backward(const RankContext& context, Tensor d_input, ResidualStreamsSaved& saved) const;
 
 private:
-    const HyperConnections& sizes_;
+    HyperConnections sizes_;
     Normalization normalization_;
     Weight projection_, norm_weight_, norm_bias_;
     bool repeated_, repeats_norm_;

@@ -13,24 +13,24 @@ double yarn_magnitude(double factor, double mscale) {
 
 }  // namespace
 
-RotaryAngles rotary_angles(const ModelSpec& model, std::int64_t rotated) {
-    RotaryAngles angles{.base = model.rotary_base};
-    const RotaryScaling& scaling = model.rotary_scaling_values;
-    const double original = static_cast<double>(scaling.original_positions > 0 ? scaling.original_positions : model.max_positions);
+RotaryAngles rotary_angles(const Rotary& positions, std::int64_t rotated, std::int64_t max_positions) {
+    RotaryAngles angles{.base = positions.base};
+    const RotaryScaling& scaling = positions.scaling_values;
+    const double original = static_cast<double>(scaling.original_positions > 0 ? scaling.original_positions : max_positions);
     constexpr double turn = 2 * std::numbers::pi;
-    if (model.rotary_scaling.empty()) return angles;
+    if (positions.scaling.empty()) return angles;
     angles.factor = scaling.factor;
     angles.offset = 0;
-    if (model.rotary_scaling == "llama3") {
+    if (positions.scaling == "llama3") {
         // (original · f / 2π - low) / (high - low)
         // A step where both are equal; as steep a ramp as yarn's is one.
         const double width = std::max(scaling.high_frequency_factor - scaling.low_frequency_factor, 0.001);
         angles.offset = -scaling.low_frequency_factor / width;
         angles.by_frequency = original / turn / width;
-    } else if (model.rotary_scaling == "yarn") {
+    } else if (positions.scaling == "yarn") {
         // The pair that turns `times` times over the original positions.
         const auto pair = [&](double times) {
-            return static_cast<double>(rotated) * std::log(original / (times * turn)) / (2 * std::log(model.rotary_base));
+            return static_cast<double>(rotated) * std::log(original / (times * turn)) / (2 * std::log(positions.base));
         };
         const double fast = pair(scaling.beta_fast), slow = pair(scaling.beta_slow);
         const double low = std::max(scaling.whole_pairs ? std::floor(fast) : fast, 0.0);
@@ -45,14 +45,10 @@ RotaryAngles rotary_angles(const ModelSpec& model, std::int64_t rotated) {
     return angles;
 }
 
-RotaryAngles rotary_angles_of_layer(const ModelSpec& model, std::int64_t rotated, std::int64_t layer) {
-    if (model.window_rotary_base > 0 && model.window_of_layer(layer) > 0) return {.base = model.window_rotary_base};
-    return rotary_angles(model, rotated);
-}
-
-double rotary_score_factor(const ModelSpec& model) {
-    if (!model.mla || model.rotary_scaling != "yarn" || model.rotary_scaling_values.mscale_all_dim == 0) return 1;
-    const double magnitude = yarn_magnitude(model.rotary_scaling_values.factor, model.rotary_scaling_values.mscale_all_dim);
+double rotary_score_factor(const Rotary& positions) {
+    const RotaryScaling& scaling = positions.scaling_values;
+    if (positions.scaling != "yarn" || scaling.mscale_all_dim == 0) return 1;
+    const double magnitude = yarn_magnitude(scaling.factor, scaling.mscale_all_dim);
     return magnitude * magnitude;
 }
 

@@ -19,14 +19,18 @@ constexpr ProductAlgorithm kAlike = ProductAlgorithm::first;
 
 }  // namespace
 
-std::int64_t expert_capacity(const MoeSpec& moe, std::int64_t rows) {
-    if (moe.capacity_factor == 0) return 0;
-    const double wanted = std::ceil(static_cast<double>(rows * moe.top_k) / static_cast<double>(moe.experts) * moe.capacity_factor);
+std::int64_t expert_capacity(const Mixture& mixture, std::int64_t rows) {
+    if (mixture.capacity_factor == 0) return 0;
+    const double wanted =
+        std::ceil(static_cast<double>(rows * mixture.top_k) / static_cast<double>(mixture.experts) * mixture.capacity_factor);
     return wanted < static_cast<double>(rows) ? static_cast<std::int64_t>(wanted) : rows;
 }
 
-Router::Router(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t layer)
-    : moe_(*model.moe), layer_(layer), weight_(weights.at(prefix + "weight")), bias_(weights.find(prefix + "bias")) {}
+Router::Router(const Mixture& mixture, const LayerSite& site)
+    : mixture_(mixture),
+      number_(site.number),
+      weight_(site.weights.at(site.prefix + "mlp.router.weight")),
+      bias_(site.weights.find(site.prefix + "mlp.router.bias")) {}
 
 std::int64_t Router::all_rows(const RankContext& context, const Tensor& x) const {
     return x.shape()[0] * context.tp_cp->size();
@@ -38,31 +42,32 @@ void Router::forward(const RankContext& context, const MicrobatchContext& /*micr
         constexpr std::string_view kName = "router logits";  // (rows, experts)
         const Tensor logits = bias_.defined() ? linear(x, weight_.value, bias_.value, kName, kAlike, context.biases_in_products)
                                               : matmul(x, weight_.value, {.b = true}, kName, kAlike);
-        const ExpertChoice choice{moe_.groups, moe_.group_top_k, moe_.group_scores, moe_.normalize_top_k,
-                                  context.expert_biases != nullptr ? context.expert_biases->of(layer_) : Tensor()};
-        saved.routing = route(logits, moe_.top_k, moe_.score, context.balanced_routing, choice);
+        const ExpertChoice choice{mixture_.groups, mixture_.group_top_k, mixture_.group_scores, mixture_.normalize_top_k,
+                                  context.expert_biases != nullptr ? context.expert_biases->of(number_) : Tensor()};
+        saved.routing = route(logits, mixture_.top_k, mixture_.score, context.balanced_routing, choice);
     }
     if (context.routing_log != nullptr && !context.balanced_routing) context.routing_log->watch(saved.routing);
-    if (moe_.auxiliary_loss > 0) {
+    if (mixture_.auxiliary_loss > 0) {
         // router.py, _apply_aux_loss: choices of the whole microbatch, scores of this rank's rows.
-        saved.copies = count_by_expert(saved.routing.experts, moe_.experts);
+        saved.copies = count_by_expert(saved.routing.experts, mixture_.experts);
         context.tp_cp->all_reduce(saved.copies, Reduction::sum);
     }
-    const std::int64_t capacity = expert_capacity(moe_, x.shape()[0]);
+    const std::int64_t capacity = expert_capacity(mixture_, x.shape()[0]);
     saved.kept = capacity > 0 ? keep_within_capacity(saved.routing, capacity) : saved.routing.experts;
 }
 
 Tensor Router::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& d_probabilities, const Tensor& x,
                         const RouterSaved& saved) const {
     const Range range(*context.device, "router backward");
-    Tensor d_logits = route_backward(d_probabilities, saved.routing, moe_.score, moe_.normalize_top_k);
-    if (moe_.auxiliary_loss > 0) {
-        auxiliary_loss_backward(saved.routing.scores, moe_.score, saved.copies, all_rows(context, x), moe_.top_k, moe_.auxiliary_loss,
-                                microbatch.d_auxiliary, d_logits);
+    Tensor d_logits = route_backward(d_probabilities, saved.routing, mixture_.score, mixture_.normalize_top_k);
+    if (mixture_.auxiliary_loss > 0) {
+        auxiliary_loss_backward(saved.routing.scores, mixture_.score, saved.copies, all_rows(context, x), mixture_.top_k,
+                                mixture_.auxiliary_loss, microbatch.d_auxiliary, d_logits);
         if (context.auxiliary_loss.defined())
-            auxiliary_loss(saved.routing.scores, moe_.score, saved.copies, all_rows(context, x), moe_.top_k, 1, context.auxiliary_loss);
+            auxiliary_loss(saved.routing.scores, mixture_.score, saved.copies, all_rows(context, x), mixture_.top_k, 1,
+                           context.auxiliary_loss);
     }
-    if (context.expert_biases != nullptr) context.expert_biases->count(layer_, saved.routing.experts);
+    if (context.expert_biases != nullptr) context.expert_biases->count(number_, saved.routing.experts);
     if (d_logits.dtype() != x.dtype()) {
         const Tensor narrow = context.device->empty(d_logits.shape(), x.dtype(), MemoryCategory::activations, "router logit gradient");
         copy(d_logits, narrow);

@@ -10,7 +10,7 @@ namespace mgplan::model {
 
 /// Copies that an expert takes from one rank's `rows`: ceil(rows · top_k / experts · capacity factor) (Megatron-LM
 /// moe_utils.py, get_capacity), and no more than there are rows. 0: dropless.
-[[nodiscard]] std::int64_t expert_capacity(const MoeSpec& moe, std::int64_t rows);
+[[nodiscard]] std::int64_t expert_capacity(const Mixture& mixture, std::int64_t rows);
 
 /// Tensors a forward saves.
 struct RouterSaved {
@@ -23,8 +23,8 @@ struct RouterSaved {
 /// rank, each of which routes its own rows (transformer/moe/router.py, TopKRouter).
 class Router {
 public:
-    /// `layer`: global number from 0, whose expert biases it reads.
-    Router(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t layer);
+    /// Reads the expert biases of its layer's number.
+    Router(const Mixture& mixture, const LayerSite& site);
 
     /// x (rows, hidden), outside the tp region.
     void forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, RouterSaved& saved) const;
@@ -38,8 +38,8 @@ private:
     /// Rows of a whole microbatch: those that the auxiliary loss counts.
     [[nodiscard]] std::int64_t all_rows(const RankContext& context, const Tensor& x) const;
 
-    const MoeSpec& moe_;
-    std::int64_t layer_;
+    Mixture mixture_;
+    std::int64_t number_;
     Weight weight_, bias_;
 };
 

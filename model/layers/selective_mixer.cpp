@@ -5,7 +5,6 @@
 #include "model/ops/causal_conv.hpp"
 #include "model/ops/elementwise.hpp"
 #include "model/ops/matmul.hpp"
-#include "plan/model/layer_parts.hpp"
 
 namespace mgplan::model {
 namespace {
@@ -17,23 +16,20 @@ Columns convolved_half(const Tensor& projected) {
 
 }  // namespace
 
-SelectiveMixer::SelectiveMixer(const ModelSpec& model, const LayerPart& part, const WeightTable& weights, const std::string& prefix,
-                               std::int64_t layer, EnumSet<RecomputeModule> recompute)
-    : dt_rank_(part_size(part, "dt_rank")),
-      state_(part_size(part, "state")),
-      normed_(part_size(part, "inner_norms") != 0),
-      ends_(model, weights, prefix + "mixer.in_proj", layer, recompute),
-      conv_weight_(weights.at(prefix + "mixer.conv1d_weight")),
-      conv_bias_(weights.find(prefix + "mixer.conv1d_bias")),
-      maps_weight_(weights.at(prefix + "mixer.x_proj.weight")),
-      steps_weight_(weights.at(prefix + "mixer.dt_proj.weight")),
-      step_bias_(weights.at(prefix + "mixer.dt_bias")),
-      log_decay_(weights.at(prefix + "mixer.A_log")),
-      skip_(weights.at(prefix + "mixer.D")),
-      norm_weights_{weights.find(prefix + "mixer.dt_norm.weight"), weights.find(prefix + "mixer.B_norm.weight"),
-                    weights.find(prefix + "mixer.C_norm.weight")},
-      projection_(weights.at(prefix + "mixer.in_proj.weight"), {}),
-      output_(weights.at(prefix + "mixer.out_proj.weight"), {}) {}
+SelectiveMixer::SelectiveMixer(const Mamba& mixer, const LayerSite& site)
+    : mixer_(mixer),
+      ends_(site, "mixer.in_proj"),
+      conv_weight_(site.weights.at(site.prefix + "mixer.conv1d_weight")),
+      conv_bias_(site.weights.find(site.prefix + "mixer.conv1d_bias")),
+      maps_weight_(site.weights.at(site.prefix + "mixer.x_proj.weight")),
+      steps_weight_(site.weights.at(site.prefix + "mixer.dt_proj.weight")),
+      step_bias_(site.weights.at(site.prefix + "mixer.dt_bias")),
+      log_decay_(site.weights.at(site.prefix + "mixer.A_log")),
+      skip_(site.weights.at(site.prefix + "mixer.D")),
+      norm_weights_{site.weights.find(site.prefix + "mixer.dt_norm.weight"), site.weights.find(site.prefix + "mixer.B_norm.weight"),
+                    site.weights.find(site.prefix + "mixer.C_norm.weight")},
+      projection_(site.weights.at(site.prefix + "mixer.in_proj.weight"), {}),
+      output_(site.weights.at(site.prefix + "mixer.out_proj.weight"), {}) {}
 
 SelectiveScanInputs SelectiveMixer::scan_inputs(const Saved& saved, const MicrobatchContext& microbatch) const {
     return {.x = saved.convolved,
@@ -56,12 +52,12 @@ Tensor SelectiveMixer::forward(const RankContext& context, const MicrobatchConte
         if (context.tp->size() > 1) context.tp->all_reduce(joined, Reduction::sum);
         std::int64_t begin = 0;
         for (std::size_t i = 0; i < saved.maps.size(); ++i) {
-            const std::int64_t width = i == 0 ? dt_rank_ : state_;
+            const std::int64_t width = i == 0 ? mixer_.dt_rank : mixer_.state_size;
             saved.maps[i] = columns(joined, begin, begin + width);
             begin += width;
         }
     }
-    for (std::size_t i = 0; normed_ && i < saved.maps.size(); ++i) {
+    for (std::size_t i = 0; normed() && i < saved.maps.size(); ++i) {
         saved.mapped[i] = std::move(saved.maps[i]);
         saved.maps[i] =
             norm(saved.mapped[i], norm_weights_[i].value, {}, Normalization::rms_norm, context.norm_epsilon, saved.statistics[i]);
@@ -99,11 +95,11 @@ Tensor SelectiveMixer::back_through_maps(const RankContext& context, SelectiveSc
     matmul_accumulate(gradients.steps, saved.maps[0], {.a = true}, steps_weight_.gradient);
     gradients.steps = {};
     const std::int64_t rows = saved.convolved.shape()[0];
-    const Tensor joined = context.device->empty({rows, dt_rank_ + 2 * state_}, saved.convolved.dtype(), MemoryCategory::activations,
-                                                "gradient of steps and maps");
+    const Tensor joined = context.device->empty({rows, mixer_.dt_rank + 2 * mixer_.state_size}, saved.convolved.dtype(),
+                                                MemoryCategory::activations, "gradient of steps and maps");
     std::int64_t begin = 0;
     for (std::size_t i = 0; i < d_maps.size(); ++i) {
-        if (normed_)
+        if (normed())
             d_maps[i] = norm_backward(d_maps[i], saved.mapped[i], norm_weights_[i].value, saved.statistics[i], Normalization::rms_norm,
                                       norm_weights_[i].gradient, {});
         set_columns(d_maps[i], joined, begin);

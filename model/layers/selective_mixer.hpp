@@ -30,21 +30,20 @@ struct SelectiveMixerSaved : BranchEndsSaved {
 class SelectiveMixer {
 public:
     using Saved = SelectiveMixerSaved;
-    /// `part`: of kind "mamba"; `prefix`: "decoder.layers.0."; `layer`: global number from 0, for dropout.
-    SelectiveMixer(const ModelSpec& model, const LayerPart& part, const WeightTable& weights, const std::string& prefix, std::int64_t layer,
-                   EnumSet<RecomputeModule> recompute);
+    SelectiveMixer(const Mamba& mixer, const LayerSite& site);
 
     [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const;
     /// Returns the gradient of x; adds to the main gradients. Consumes what was saved.
     [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved) const;
 
 private:
+    /// True with norms of the steps' latent, of B and of C, with weights (Jamba) or without (Falcon Mamba).
+    [[nodiscard]] bool normed() const { return mixer_.inner_norms != InnerNorms::none; }
     [[nodiscard]] SelectiveScanInputs scan_inputs(const Saved& saved, const MicrobatchContext& microbatch) const;
     /// The gradient of the convolution's output, from those of steps, B and C; adds to the gradients of the weights in between.
     [[nodiscard]] Tensor back_through_maps(const RankContext& context, SelectiveScanGradients gradients, Saved& saved) const;
 
-    std::int64_t dt_rank_, state_;
-    bool normed_;  ///< norms of the steps' latent, of B and of C, with weights (Jamba) or without (Falcon Mamba)
+    Mamba mixer_;
     BranchEnds ends_;
     Weight conv_weight_, conv_bias_, maps_weight_, steps_weight_, step_bias_, log_decay_, skip_;
     std::array<Weight, 3> norm_weights_;

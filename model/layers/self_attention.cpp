@@ -6,7 +6,6 @@
 
 #include "model/layers/context_parallel.hpp"
 #include "model/layers/offload.hpp"
-#include "model/layers/residual.hpp"
 #include "model/layers/rotary_scaling.hpp"
 #include "model/ops/elementwise.hpp"
 #include "model/ops/gate.hpp"
@@ -14,15 +13,9 @@
 namespace mgplan::model {
 namespace {
 
-double softmax_scale(const ModelSpec& model) {
-    if (model.attention_multiplier > 0) return rotary_score_factor(model) * model.attention_multiplier;
-    return rotary_score_factor(model) / std::sqrt(static_cast<double>(model.qk_head_dim()));
-}
-
-/// The norm belongs to the packed projection (Transformer Engine fuses them); latent attention has two down projections
-/// after one norm, which is separate.
-std::string norm_name(const ModelSpec& model, const std::string& prefix, std::string_view end) {
-    return prefix + (model.mla ? "input_layernorm." : "self_attention.linear_qkv.layer_norm_") + std::string(end);
+/// `width`: of a head's queries.
+double softmax_scale(const AttentionScores& scores, std::int64_t width, double factor) {
+    return scores.multiplier > 0 ? factor * scores.multiplier : factor / std::sqrt(static_cast<double>(width));
 }
 
 /// The core's output as the output projection sees it: (rows, heads / tp · v_head_dim).
@@ -55,22 +48,31 @@ void move_inputs(const RankContext& context, const SelfAttentionSaved& saved, vo
 
 }  // namespace
 
-SelfAttention::SelfAttention(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t layer,
-                             EnumSet<RecomputeModule> recompute)
-    : model_(model),
-      layer_(layer),
-      recompute_(recompute),
-      norm_weight_(weights.find(norm_name(model, prefix, "weight"))),
-      norm_bias_(weights.find(norm_name(model, prefix, "bias"))),
-      projection_(weights.at(prefix + "self_attention.linear_proj.weight"), weights.find(prefix + "self_attention.linear_proj.bias")),
-      behind_(model, weights.find(prefix + "post_self_attn_layernorm.weight"), weights.find(prefix + "post_self_attn_layernorm.bias")),
-      core_{softmax_scale(model), model.window_of_layer(layer), model.attention_softcap,
-            weights.find(prefix + "self_attention.core_attention.softmax_offset")} {
-    if (model.mla && model.mla->index_heads > 0) indexer_.emplace(model, weights, prefix + "self_attention.core_attention.indexer.");
-    if (model.mla)
-        latent_.emplace(model, weights, prefix + "self_attention.", recompute.contains(RecomputeModule::mla_up_proj));
-    else
-        packed_.emplace(model, weights, prefix + "self_attention.", layer);
+SelfAttention::SelfAttention(const LayerSite& site, const AttentionScores& scores, double scale, const std::string& norm)
+    : norms_(site.layer.norms),
+      residual_(site, ResidualPlace::attention),
+      recompute_(site.recompute),
+      norm_weight_(site.weights.find(site.prefix + norm + "weight")),
+      norm_bias_(site.weights.find(site.prefix + norm + "bias")),
+      projection_(site.weights.at(site.prefix + "self_attention.linear_proj.weight"),
+                  site.weights.find(site.prefix + "self_attention.linear_proj.bias")),
+      behind_(site, site.prefix + "post_self_attn_layernorm."),
+      core_{scale, site.layer.window, scores.softcap, site.weights.find(site.prefix + "self_attention.core_attention.softmax_offset")} {}
+
+// The norm belongs to the packed projection (Transformer Engine fuses them); latent attention has two down projections after one norm,
+// which is separate.
+SelfAttention::SelfAttention(const Attention& mixer, const LayerSite& site)
+    : SelfAttention(site, mixer.scores, softmax_scale(mixer.scores, mixer.head_dim, 1), "self_attention.linear_qkv.layer_norm_") {
+    packed_.emplace(mixer, site);
+}
+
+SelfAttention::SelfAttention(const LatentAttention& mixer, const LayerSite& site)
+    : SelfAttention(site, mixer.scores,
+                    softmax_scale(mixer.scores, mixer.qk_nope_head_dim + mixer.qk_rope_head_dim,
+                                  rotary_score_factor(mixer.rotary.value_or(Rotary{}))),
+                    "input_layernorm.") {
+    if (mixer.index_heads > 0) indexer_.emplace(mixer, site);
+    latent_.emplace(mixer, site);
 }
 
 CoreAttention SelfAttention::core_of(const MicrobatchContext& microbatch) const {
@@ -87,8 +89,8 @@ void SelfAttention::add_copied(std::vector<CopiedWeight>& into) const {
 
 LinearInput SelfAttention::normalised(const RankContext& context, const Tensor& x, NormStatistics& statistics) const {
     const auto read = [&](const Tensor& rows) { return packed_ ? packed_->input(context, rows) : latent_->input(rows); };
-    if (!model_.pre_norms) return read(x);
-    return read(norm(x, norm_weight_.value, norm_bias_.value, model_.normalization, context.norm_epsilon, statistics));
+    if (!norms_.before) return read(x);
+    return read(norm(x, norm_weight_.value, norm_bias_.value, norms_.norm.kind, context.norm_epsilon, statistics));
 }
 
 Tensor SelfAttention::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x,
@@ -96,10 +98,9 @@ Tensor SelfAttention::forward(const RankContext& context, const MicrobatchContex
     saved.x = x;
     saved.normed = normalised(context, x, saved.statistics);
     const Tensor y = branch(context, microbatch, saved.normed, saved);
-    const Tensor path = residual_path(model_, x, saved.normed.x);
+    const Tensor path = residual_.carried(x, saved.normed.x);
     if (recompute_.contains(RecomputeModule::layernorm)) saved.normed = {};
-    Tensor sum =
-        add_residual(context, microbatch, model_, layer_, ResidualPlace::attention, behind_.forward(context, y, saved.behind), path);
+    Tensor sum = residual_.sum(context, microbatch, behind_.forward(context, y, saved.behind), path);
     move_inputs(context, saved, inputs_to_host);
     return sum;
 }
@@ -131,18 +132,16 @@ Tensor SelfAttention::backward(const RankContext& context, const MicrobatchConte
         saved.normed.end_forward();
     }
     recompute(context, microbatch, saved.normed, saved);
-    Tensor d_normed = branch_backward(
-        context, microbatch,
-        behind_.backward(residual_backward(context, microbatch, model_, layer_, ResidualPlace::attention, dy), saved.behind), saved.normed,
-        saved);
+    Tensor d_normed = branch_backward(context, microbatch, behind_.backward(residual_.backward(context, microbatch, dy), saved.behind),
+                                      saved.normed, saved);
     saved.normed = {};
-    add_path_to_normed(model_, ResidualPlace::attention, dy, d_normed);
-    const Tensor path = path_in_norm(context, model_, dy);
-    Tensor dx = model_.pre_norms ? norm_backward(d_normed, saved.x, norm_weight_.value, saved.statistics, model_.normalization,
-                                                 norm_weight_.gradient, norm_bias_.gradient, path)
-                                 : d_normed;
+    residual_.add_to_normed(dy, d_normed);
+    const Tensor path = residual_.in_norm(context, dy);
+    Tensor dx = norms_.before ? norm_backward(d_normed, saved.x, norm_weight_.value, saved.statistics, norms_.norm.kind,
+                                              norm_weight_.gradient, norm_bias_.gradient, path)
+                              : d_normed;
     d_normed = {};
-    if (!path.defined()) add_path_to_input(model_, dy, dx);
+    if (!path.defined()) residual_.add_to_input(dy, dx);
     saved = {};
     return dx;
 }

@@ -9,6 +9,7 @@
 #include "model/layers/key_indexer.hpp"
 #include "model/layers/latent_qkv.hpp"
 #include "model/layers/packed_qkv.hpp"
+#include "model/layers/residual.hpp"
 #include "model/layers/stream_norm.hpp"
 #include "model/layers/tensor_parallel.hpp"
 #include "model/ops/attention.hpp"
@@ -36,9 +37,8 @@ struct SelfAttentionSaved {
 class SelfAttention {
 public:
     using Saved = SelfAttentionSaved;
-    /// `prefix`: "decoder.layers.0."; `layer`: global layer number from 0, for dropout.
-    SelfAttention(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t layer,
-                  EnumSet<RecomputeModule> recompute);
+    SelfAttention(const Attention& mixer, const LayerSite& site);
+    SelfAttention(const LatentAttention& mixer, const LayerSite& site);
 
     /// The weights that have copies in fp8, for refresh().
     void add_copied(std::vector<CopiedWeight>& into) const;
@@ -57,6 +57,9 @@ public:
                                          const LinearInput& normed, SelfAttentionSaved& saved) const;
 
 private:
+    /// `norm`: "input_layernorm."; `scale`: of the scores.
+    SelfAttention(const LayerSite& site, const AttentionScores& scores, double scale, const std::string& norm);
+
     /// The core for this microbatch's sequences: a window that is no shorter than they are is left out, so that fused kernels can be used.
     [[nodiscard]] CoreAttention core_of(const MicrobatchContext& microbatch) const;
     [[nodiscard]] bool stays_packed(const RankContext& context, const MicrobatchContext& microbatch) const;
@@ -74,8 +77,8 @@ private:
     /// Returns the projection's input: x after the norm, or x itself if the model has none here.
     [[nodiscard]] LinearInput normalised(const RankContext& context, const Tensor& x, NormStatistics& statistics) const;
 
-    const ModelSpec& model_;
-    std::int64_t layer_;
+    Norms norms_;
+    ResidualPath residual_;
     EnumSet<RecomputeModule> recompute_;
     Weight norm_weight_, norm_bias_;
     std::optional<PackedQkv> packed_;  ///< this one or the other

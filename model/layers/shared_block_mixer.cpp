@@ -4,13 +4,11 @@
 #include <string_view>
 #include <utility>
 
-#include "model/layers/residual.hpp"
 #include "model/layers/rotary_scaling.hpp"
 #include "model/ops/activation.hpp"
 #include "model/ops/elementwise.hpp"
 #include "model/ops/qkv.hpp"
 #include "model/ops/rotary.hpp"
-#include "plan/model/layer_parts.hpp"
 
 namespace mgplan::model {
 namespace {
@@ -27,48 +25,37 @@ Tensor flattened(const Tensor& heads) {
     return heads.view({heads.shape()[0], heads.shape()[1] * heads.shape()[2]});
 }
 
-std::string name_of_block(const LayerPart& part) {
-    return "shared_blocks." + std::to_string(part_size(part, "block")) + ".";
-}
-
-/// Mamba-2's sizes of the part, as a part of their own.
-LayerPart state_part(const LayerPart& part) {
-    LayerPart state{"mamba2", {}};
-    for (const auto* size : {"inner", "heads", "groups", "state", "conv", "conv_bias", "proj_bias", "norm"})
-        state.sizes[size] = part_size(part, size);
-    return state;
+std::string name_of_block(const SharedBlockMamba2& mixer) {
+    return "shared_blocks." + std::to_string(mixer.block.number) + ".";
 }
 
 }  // namespace
 
-SharedBlockMixer::SharedBlockMixer(const ModelSpec& model, const LayerPart& part, const WeightTable& weights, const std::string& prefix,
-                                   std::int64_t layer, EnumSet<RecomputeModule> recompute)
-    : model_(model),
-      layer_(layer),
-      heads_(part_size(part, "query_heads")),
-      kv_heads_(part_size(part, "kv_heads")),
-      head_dim_(part_size(part, "head_dim")),
-      turned_(part_size(part, "positions") == 2),
-      joined_norm_(weights.at(name_of_block(part) + "input_layernorm.weight")),
-      attended_norm_(weights.at(name_of_block(part) + "pre_mlp_layernorm.weight")),
-      qkv_(weights.at(name_of_block(part) + "linear_qkv.weight"), {}),
-      first_(weights.at(name_of_block(part) + "linear_fc1.weight"), {}),
-      output_(weights.at(name_of_block(part) + "linear_proj.weight"), {}),
-      second_(weights.at(name_of_block(part) + "linear_fc2.weight"), {}),
-      mlp_adapter_(find_adapter(weights, prefix + "adapter")),
-      map_(weights.at(prefix + "shared_map.weight")),
-      norm_(model, weights.find(prefix + "mixer.in_proj.layer_norm_weight"), weights.find(prefix + "mixer.in_proj.layer_norm_bias")),
-      state_(model, state_part(part), weights, prefix, layer, recompute) {
+SharedBlockMixer::SharedBlockMixer(const SharedBlockMamba2& mixer, const LayerSite& site)
+    : block_(mixer.block),
+      hidden_(site.hidden),
+      max_positions_(site.max_positions),
+      residual_(site, ResidualPlace::attention),
+      joined_norm_(site.weights.at(name_of_block(mixer) + "input_layernorm.weight")),
+      attended_norm_(site.weights.at(name_of_block(mixer) + "pre_mlp_layernorm.weight")),
+      qkv_(site.weights.at(name_of_block(mixer) + "linear_qkv.weight"), {}),
+      first_(site.weights.at(name_of_block(mixer) + "linear_fc1.weight"), {}),
+      output_(site.weights.at(name_of_block(mixer) + "linear_proj.weight"), {}),
+      second_(site.weights.at(name_of_block(mixer) + "linear_fc2.weight"), {}),
+      mlp_adapter_(find_adapter(site.weights, site.prefix + "adapter")),
+      map_(site.weights.at(site.prefix + "shared_map.weight")),
+      norm_(site, site.prefix + "mixer.in_proj.layer_norm_"),
+      state_(mixer.mamba2, site) {
     for (std::size_t i = 0; i < kAdapted.size(); ++i)
-        attention_adapters_[i] = find_adapter(weights, prefix + std::string(kAdapted[i]) + "_adapter");
+        attention_adapters_[i] = find_adapter(site.weights, site.prefix + std::string(kAdapted[i]) + "_adapter");
 }
 
 void SharedBlockMixer::turn(const RankContext& context, const MicrobatchContext& microbatch, Tensor& q, Tensor& k, bool inverse) const {
-    if (!turned_) return;
+    if (!block_.rotary) return;
     const Positions positions = positions_of(context, microbatch);
-    const RotaryAngles angles = rotary_angles(model_, head_dim_);
-    q = rotary(q, positions, head_dim_, angles, inverse);
-    k = rotary(k, positions, head_dim_, angles, inverse);
+    const RotaryAngles angles = rotary_angles(*block_.rotary, block_.head_dim, max_positions_);
+    q = rotary(q, positions, block_.head_dim, angles, inverse);
+    k = rotary(k, positions, block_.head_dim, angles, inverse);
 }
 
 Tensor SharedBlockMixer::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const {
@@ -76,17 +63,17 @@ Tensor SharedBlockMixer::forward(const RankContext& context, const MicrobatchCon
     add(x, sum);
     saved.normed = norm_.forward(context, sum, saved.norm);
     const Tensor y = state_.branch(context, microbatch, saved.normed, saved.state);
-    return add_residual(context, microbatch, model_, layer_, ResidualPlace::attention, y, x);
+    return residual_.sum(context, microbatch, y, x);
 }
 
 Tensor SharedBlockMixer::block(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const {
-    const std::int64_t hidden = model_.hidden, tp = context.tp->size();
+    const std::int64_t hidden = hidden_, tp = context.tp->size();
     saved.joined = context.device->empty({x.shape()[0], 2 * hidden}, x.dtype(), MemoryCategory::activations, "stream and embeddings");
     set_columns(x, saved.joined, 0);
     set_columns(x, saved.joined, hidden);
     saved.normed_joined =
         norm(saved.joined, joined_norm_.value, {}, Normalization::rms_norm, context.norm_epsilon, saved.joined_statistics);
-    QkvParts parts = split_qkv(qkv_.forward(context, saved.normed_joined), heads_ / tp, kv_heads_ / tp, head_dim_);
+    QkvParts parts = split_qkv(qkv_.forward(context, saved.normed_joined), block_.query_heads / tp, block_.kv_heads / tp, block_.head_dim);
     const std::array<Tensor*, 3> adapted{&parts.q, &parts.k, &parts.v};
     for (std::size_t i = 0; i < adapted.size(); ++i) {
         if (!attention_adapters_[i]) continue;
@@ -94,7 +81,7 @@ Tensor SharedBlockMixer::block(const RankContext& context, const MicrobatchConte
         add(attention_adapters_[i]->up.forward(context, saved.attention_latents[i]), flattened(*adapted[i]));
     }
     turn(context, microbatch, parts.q, parts.k, false);
-    const CoreAttention core{.scale = std::sqrt(2 / static_cast<double>(head_dim_)), .sinks = {}};
+    const CoreAttention core{.scale = std::sqrt(2 / static_cast<double>(block_.head_dim)), .sinks = {}};
     saved.core = sharded_attention(context, microbatch, parts.q, parts.k, parts.v, core);
     saved.q = parts.q;
     saved.k = parts.k;
@@ -107,19 +94,19 @@ Tensor SharedBlockMixer::block(const RankContext& context, const MicrobatchConte
         saved.mlp_latent = mlp_adapter_->down.forward(context, saved.normed_attended);
         add(mlp_adapter_->up.forward(context, saved.mlp_latent), saved.before);
     }
-    saved.after = activation(saved.before, model_.activation, true);
+    saved.after = activation(saved.before, block_.activation, true);
     saved.mlp_output = second_.forward(context, saved.after);
     return map_.forward(context, saved.mlp_output);
 }
 
 Tensor SharedBlockMixer::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved) const {
-    const Tensor d_branch = residual_backward(context, microbatch, model_, layer_, ResidualPlace::attention, dy);
+    const Tensor d_branch = residual_.backward(context, microbatch, dy);
     const Tensor d_sum = norm_.backward(state_.branch_backward(context, microbatch, d_branch, saved.normed, saved.state), saved.norm);
     saved.normed = {};
     saved.state = {};
     Tensor dx = block_backward(context, microbatch, d_sum, saved);
     add(d_sum, dx);
-    add_path_to_input(model_, dy, dx);
+    residual_.add_to_input(dy, dx);
     saved = {};
     return dx;
 }
@@ -129,7 +116,7 @@ Tensor SharedBlockMixer::block_backward(const RankContext& context, const Microb
     // Each tensor is freed right after its last read, as autograd does.
     Tensor d_after = second_.backward(context, map_.backward(context, dy, saved.mlp_output), saved.after);
     saved.mlp_output = saved.after = {};
-    Tensor d_before = activation_backward(d_after, saved.before, model_.activation, true);
+    Tensor d_before = activation_backward(d_after, saved.before, block_.activation, true);
     d_after = saved.before = {};
     Tensor d_normed = first_.backward(context, d_before, saved.normed_attended);
     if (mlp_adapter_)
@@ -141,7 +128,7 @@ Tensor SharedBlockMixer::block_backward(const RankContext& context, const Microb
     d_normed = saved.attended = {};
     const Tensor d_output = output_.backward(context, d_attended, flattened(saved.core.output));
     d_attended = {};
-    const CoreAttention core{.scale = std::sqrt(2 / static_cast<double>(head_dim_)), .sinks = {}};
+    const CoreAttention core{.scale = std::sqrt(2 / static_cast<double>(block_.head_dim)), .sinks = {}};
     AttentionGradients gradients = sharded_attention_backward(context, microbatch, d_output.view(saved.core.output.shape()), saved.q,
                                                               saved.k, saved.v, saved.core, core);
     saved.core = {};
@@ -161,8 +148,8 @@ Tensor SharedBlockMixer::block_backward(const RankContext& context, const Microb
     const Tensor d_joined = norm_backward(d_normed_joined, saved.joined, joined_norm_.value, saved.joined_statistics,
                                           Normalization::rms_norm, joined_norm_.gradient, {});
     d_normed_joined = saved.joined = {};
-    Tensor dx = columns(d_joined, 0, model_.hidden);
-    add(columns(d_joined, model_.hidden, 2 * model_.hidden), dx);
+    Tensor dx = columns(d_joined, 0, hidden_);
+    add(columns(d_joined, hidden_, 2 * hidden_), dx);
     return dx;
 }
 

@@ -10,6 +10,7 @@
 #include "model/layers/context.hpp"
 #include "model/layers/context_parallel.hpp"
 #include "model/layers/mamba_mixer.hpp"
+#include "model/layers/residual.hpp"
 #include "model/layers/stream_norm.hpp"
 #include "model/layers/tensor_parallel.hpp"
 #include "model/ops/norm.hpp"
@@ -43,9 +44,7 @@ struct SharedBlockMixerSaved {
 class SharedBlockMixer {
 public:
     using Saved = SharedBlockMixerSaved;
-    /// `part`: of kind "shared_block_mamba2"; `prefix`: "decoder.layers.0."; `layer`: global number from 0, for dropout.
-    SharedBlockMixer(const ModelSpec& model, const LayerPart& part, const WeightTable& weights, const std::string& prefix,
-                     std::int64_t layer, EnumSet<RecomputeModule> recompute);
+    SharedBlockMixer(const SharedBlockMamba2& mixer, const LayerSite& site);
 
     [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const;
     /// Returns the gradient of x; adds to the main gradients. Consumes what was saved.
@@ -59,9 +58,9 @@ private:
     /// Queries, keys and values turned by their positions, or back.
     void turn(const RankContext& context, const MicrobatchContext& microbatch, Tensor& q, Tensor& k, bool inverse) const;
 
-    const ModelSpec& model_;
-    std::int64_t layer_, heads_, kv_heads_, head_dim_;  ///< of the attention, of all ranks
-    bool turned_;
+    SharedBlock block_;
+    std::int64_t hidden_, max_positions_;
+    ResidualPath residual_;
     Weight joined_norm_, attended_norm_;
     ColumnParallelLinear qkv_, first_;
     RowParallelLinear output_, second_;

@@ -8,13 +8,13 @@
 
 namespace mgplan::model {
 
-SharedExperts::SharedExperts(const ModelSpec& model, const WeightTable& weights, const std::string& prefix,
-                             EnumSet<RecomputeModule> recompute)
-    : model_(model),
-      recomputes_(recompute.contains(RecomputeModule::shared_experts)),
-      gate_(weights.find(prefix + "gate_weight")),
-      first_(weights.at(prefix + "linear_fc1.weight"), {}),
-      second_(weights.at(prefix + "linear_fc2.weight"), {}) {}
+SharedExperts::SharedExperts(const Mixture& mixture, const LayerSite& site)
+    : activation_(mixture.activation),
+      gated_(mixture.gated),
+      recomputes_(site.recompute.contains(RecomputeModule::shared_experts)),
+      gate_(site.weights.find(site.prefix + "mlp.shared_experts.gate_weight")),
+      first_(site.weights.at(site.prefix + "mlp.shared_experts.linear_fc1.weight"), {}),
+      second_(site.weights.at(site.prefix + "mlp.shared_experts.linear_fc2.weight"), {}) {}
 
 void SharedExperts::add_copied(std::vector<CopiedWeight>& into) const {
     first_.add_copied(into);
@@ -23,7 +23,7 @@ void SharedExperts::add_copied(std::vector<CopiedWeight>& into) const {
 
 Tensor SharedExperts::run(const RankContext& context, const Tensor& x, SharedExpertsSaved& saved) const {
     saved.before = first_.forward(context, x);
-    saved.after = second_.input(activation(saved.before, model_.activation, model_.gated_mlp));
+    saved.after = second_.input(activation(saved.before, activation_, gated_));
     Tensor y = second_.forward(context, saved.after);
     saved.after.end_forward();
     if (!gate_.defined()) return y;
@@ -53,7 +53,7 @@ Tensor SharedExperts::backward(const RankContext& context, const Tensor& dy, con
     }
     Tensor d_after = second_.backward(context, d_output, saved.after);
     saved.after = {};
-    const Tensor d_before = activation_backward(d_after, saved.before, model_.activation, model_.gated_mlp);
+    const Tensor d_before = activation_backward(d_after, saved.before, activation_, gated_);
     d_after = Tensor();
     saved.before = Tensor();
     Tensor dx = first_.backward(context, d_before, x);

@@ -16,8 +16,7 @@ struct SharedExpertsSaved {
 
 class SharedExperts {
 public:
-    /// `prefix`: "decoder.layers.3.mlp.shared_experts."
-    SharedExperts(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, EnumSet<RecomputeModule> recompute);
+    SharedExperts(const Mixture& mixture, const LayerSite& site);
 
     /// The weights that have copies in fp8, for refresh().
     void add_copied(std::vector<CopiedWeight>& into) const;
@@ -30,7 +29,8 @@ public:
 private:
     [[nodiscard]] Tensor run(const RankContext& context, const Tensor& x, SharedExpertsSaved& saved) const;
 
-    const ModelSpec& model_;
+    Activation activation_;
+    bool gated_;
     bool recomputes_;
     Weight gate_;
     ColumnParallelLinear first_;

@@ -6,12 +6,11 @@
 
 namespace mgplan::model {
 
-ShortConvolution::ShortConvolution(const ModelSpec& model, const LayerPart& /*part*/, const WeightTable& weights, const std::string& prefix,
-                                   std::int64_t layer, EnumSet<RecomputeModule> recompute)
-    : ends_(model, weights, prefix + "mixer.in_proj", layer, recompute),
-      conv_weight_(weights.at(prefix + "mixer.conv.weight")),
-      projection_(weights.at(prefix + "mixer.in_proj.weight"), {}),
-      output_(weights.at(prefix + "mixer.out_proj.weight"), {}) {}
+ShortConvolution::ShortConvolution(const mgplan::ShortConvolution& /*mixer*/, const LayerSite& site)
+    : ends_(site, "mixer.in_proj"),
+      conv_weight_(site.weights.at(site.prefix + "mixer.conv.weight")),
+      projection_(site.weights.at(site.prefix + "mixer.in_proj.weight"), {}),
+      output_(site.weights.at(site.prefix + "mixer.out_proj.weight"), {}) {}
 
 Tensor ShortConvolution::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const {
     saved.projected = projection_.forward(context, ends_.enter(context, x, saved));

@@ -18,9 +18,7 @@ struct ShortConvolutionSaved : BranchEndsSaved {
 class ShortConvolution {
 public:
     using Saved = ShortConvolutionSaved;
-    /// `part`: of kind "short_convolution"; `prefix`: "decoder.layers.0."; `layer`: global number from 0, for dropout.
-    ShortConvolution(const ModelSpec& model, const LayerPart& part, const WeightTable& weights, const std::string& prefix,
-                     std::int64_t layer, EnumSet<RecomputeModule> recompute);
+    ShortConvolution(const mgplan::ShortConvolution& mixer, const LayerSite& site);
 
     [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const;
     /// Returns the gradient of x; adds to the main gradients. Consumes what was saved.

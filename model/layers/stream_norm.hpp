@@ -16,8 +16,9 @@ struct StreamNormSaved {
 class StreamNorm {
 public:
     StreamNorm() = default;
-    StreamNorm(const ModelSpec& model, Weight weight, Weight bias)
-        : kind_(model.normalization), weight_(std::move(weight)), bias_(std::move(bias)) {}
+    /// `stem`: of the names of its weight and bias, "decoder.layers.0.post_mlp_layernorm."
+    StreamNorm(const LayerSite& site, const std::string& stem)
+        : kind_(site.layer.norms.norm.kind), weight_(site.weights.find(stem + "weight")), bias_(site.weights.find(stem + "bias")) {}
 
     [[nodiscard]] Tensor forward(const RankContext& context, const Tensor& x, StreamNormSaved& saved) const;
     /// Computes a forward's result again, for a backward whose forward did not save it; there must be a norm.

@@ -33,10 +33,10 @@ Tensor rows_like(const RankContext& context, const Tensor& x, std::int64_t rows,
 }  // namespace
 
 std::vector<std::int64_t> AllToAllDispatcher::balanced_copies(std::int64_t rows) const {
-    const std::int64_t choices = rows * moe_.top_k, capacity = expert_capacity(moe_, rows);
+    const std::int64_t choices = rows * mixture_.top_k, capacity = expert_capacity(mixture_, rows);
     std::vector<std::int64_t> copies;
-    for (std::int64_t expert = 0; expert < moe_.experts; ++expert) {
-        const std::int64_t chosen = choices / moe_.experts + (expert < choices % moe_.experts ? 1 : 0);
+    for (std::int64_t expert = 0; expert < mixture_.experts; ++expert) {
+        const std::int64_t chosen = choices / mixture_.experts + (expert < choices % mixture_.experts ? 1 : 0);
         copies.push_back(capacity > 0 ? std::min(chosen, capacity) : chosen);
     }
     return copies;
@@ -62,26 +62,26 @@ RoutingTable AllToAllDispatcher::known_counts(const RankContext& context, const 
         return {};
     }
     if (context.routing_log->empty()) return {};
-    return context.routing_log->at({microbatch.step, microbatch.index, layer_});
+    return context.routing_log->at({microbatch.step, microbatch.index, number_});
 }
 
 SortedCopies AllToAllDispatcher::sort(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& kept) const {
-    const std::int64_t capacity = expert_capacity(moe_, kept.shape()[0]);
+    const std::int64_t capacity = expert_capacity(mixture_, kept.shape()[0]);
     SortedCopies sorted;
-    if (moe_.pad_to_capacity) {
-        sorted.permutation = sort_and_pad(kept, moe_.experts, capacity);
+    if (mixture_.pad_to_capacity) {
+        sorted.permutation = sort_and_pad(kept, mixture_.experts, capacity);
         return sorted;
     }
-    const Tensor counts = count_by_expert(kept, moe_.experts);
+    const Tensor counts = count_by_expert(kept, mixture_.experts);
     std::int64_t copies = kept.elements();
     if (capacity > 0 && context.device->computes()) {
-        std::vector<std::int32_t> own(static_cast<std::size_t>(moe_.experts));
+        std::vector<std::int32_t> own(static_cast<std::size_t>(mixture_.experts));
         context.device->read(counts, own.data());
         copies = std::accumulate(own.begin(), own.end(), std::int64_t{0});
     } else if (capacity > 0) {
         std::vector<std::int64_t> own;
         const RoutingTable table = known_counts(context, microbatch, kept.shape()[0], own);
-        if (!table.empty()) own.assign(own_counts(context, table), own_counts(context, table) + moe_.experts);
+        if (!table.empty()) own.assign(own_counts(context, table), own_counts(context, table) + mixture_.experts);
         copies = sum(own);
     }
     sorted.permutation = sort_by_expert(kept, counts, copies);
@@ -91,30 +91,30 @@ SortedCopies AllToAllDispatcher::sort(const RankContext& context, const Microbat
 
 DispatchPlan AllToAllDispatcher::plan(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& counts,
                                       std::int64_t rows) const {
-    const std::int64_t ep = context.ep->size(), etp = context.etp->size(), local = moe_.experts / ep;
+    const std::int64_t ep = context.ep->size(), etp = context.etp->size(), local = mixture_.experts / ep;
     const std::int64_t first_expert = context.ep->rank() * local;
     DispatchPlan plan;
     RoutingTable table;  // empty if all ranks have equal numbers of copies of each expert
     std::vector<std::int64_t> own;
-    if (moe_.pad_to_capacity) {
-        own.assign(static_cast<std::size_t>(moe_.experts), expert_capacity(moe_, rows));
+    if (mixture_.pad_to_capacity) {
+        own.assign(static_cast<std::size_t>(mixture_.experts), expert_capacity(mixture_, rows));
     } else if (context.device->computes()) {
         std::vector<std::int32_t> read(static_cast<std::size_t>(counts.elements()));
         context.device->read(counts, read.data());
         table.assign(read.begin(), read.end());
-        if (context.routing_log != nullptr) context.routing_log->record({microbatch.step, microbatch.index, layer_}, table);
+        if (context.routing_log != nullptr) context.routing_log->record({microbatch.step, microbatch.index, number_}, table);
     } else {
         table = known_counts(context, microbatch, rows, own);
     }
     if (!table.empty()) {
-        MGPLAN_ASSERT(std::ssize(table) == etp * ep * moe_.experts, "there is a count for each expert and rank");
-        own.assign(own_counts(context, table), own_counts(context, table) + moe_.experts);
+        MGPLAN_ASSERT(std::ssize(table) == etp * ep * mixture_.experts, "there is a count for each expert and rank");
+        own.assign(own_counts(context, table), own_counts(context, table) + mixture_.experts);
     }
-    MGPLAN_ASSERT(moe_.capacity_factor > 0 || !context.device->computes() || sum(own) == rows * moe_.top_k,
+    MGPLAN_ASSERT(mixture_.capacity_factor > 0 || !context.device->computes() || sum(own) == rows * mixture_.top_k,
                   "without a capacity every choice is some expert's");
     MGPLAN_ASSERT(std::ranges::all_of(own, [](std::int64_t count) { return count >= 0; }), "counts are not negative");
     // The counts of this rank's experts as (etp rank, ep rank) has them.
-    const std::int64_t stride = table.empty() ? 0 : moe_.experts;
+    const std::int64_t stride = table.empty() ? 0 : mixture_.experts;
     const std::int64_t* const first = (table.empty() ? own.data() : table.data()) + first_expert;
     const auto counts_of = [&](std::int64_t etp_rank, std::int64_t ep_rank) { return first + (etp_rank * ep + ep_rank) * stride; };
     for (std::int64_t rank = 0; rank < ep; ++rank) {

@@ -36,7 +36,7 @@ struct DispatchPlan {
 /// other's backward.
 class AllToAllDispatcher {
 public:
-    AllToAllDispatcher(const ModelSpec& model, std::int64_t layer) : moe_(*model.moe), layer_(layer) {}
+    AllToAllDispatcher(const Mixture& mixture, const LayerSite& site) : mixture_(mixture), number_(site.number) {}
 
     /// `kept`: (rows, top_k) experts, negative where dropped. Exchanges the counts over ep and etp, unless every expert's
     /// copies are padded to capacity. The host reads nothing, unless copies are dropped and not padded: their number then is a
@@ -62,8 +62,8 @@ private:
     [[nodiscard]] RoutingTable known_counts(const RankContext& context, const MicrobatchContext& microbatch, std::int64_t rows,
                                             std::vector<std::int64_t>& alike) const;
 
-    const MoeSpec& moe_;
-    std::int64_t layer_;
+    Mixture mixture_;
+    std::int64_t number_;
 };
 
 }  // namespace mgplan::model

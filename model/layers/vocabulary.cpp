@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "model/layers/residual.hpp"
 #include "model/ops/elementwise.hpp"
 #include "model/ops/embedding.hpp"
 #include "model/ops/positions.hpp"
@@ -62,6 +61,12 @@ std::vector<VocabularyEmbedding::Added> VocabularyEmbedding::added_tables(const 
     return tables;
 }
 
+ResidualPath VocabularyEmbedding::dropout_of(std::int64_t layer) const {
+    Residual dropped;
+    dropped.dropout = model_.hidden_dropout;
+    return {dropped, false, layer, ResidualPlace::embedding};
+}
+
 Tensor VocabularyEmbedding::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& ids,
                                     EmbeddingSaved& saved, std::int64_t layer) const {
     const std::int64_t rows = shard_rows(context, model_);
@@ -77,12 +82,12 @@ Tensor VocabularyEmbedding::forward(const RankContext& context, const Microbatch
     }
     if (model_.hidden_dropout == 0) return x;
     const Tensor nothing = context.device->zeros(x.shape(), x.dtype(), MemoryCategory::activations, "empty residual");
-    return add_residual(context, microbatch, model_, layer, ResidualPlace::embedding, x, nothing);
+    return dropout_of(layer).sum(context, microbatch, x, nothing);
 }
 
 void VocabularyEmbedding::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, const Tensor& ids,
                                    EmbeddingSaved& saved, std::int64_t layer) const {
-    Tensor d_dropped = residual_backward(context, microbatch, model_, layer, ResidualPlace::embedding, dy);
+    Tensor d_dropped = dropout_of(layer).backward(context, microbatch, dy);
     if (model_.embedding_norm) {
         d_dropped = norm_backward(d_dropped, saved.sum, norm_weight_.value, saved.statistics, model_.normalization, norm_weight_.gradient,
                                   norm_bias_.gradient);

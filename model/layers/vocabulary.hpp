@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "model/layers/context.hpp"
+#include "model/layers/residual.hpp"
 #include "model/layers/tensor_parallel.hpp"
 #include "model/ops/cross_entropy.hpp"
 #include "model/ops/norm.hpp"
@@ -41,6 +42,7 @@ private:
         const Weight* table;
         Tensor ids;
     };
+    [[nodiscard]] ResidualPath dropout_of(std::int64_t layer) const;
     [[nodiscard]] std::vector<Added> added_tables(const RankContext& context, const MicrobatchContext& microbatch) const;
 
     Weight words_, positions_, token_types_, norm_weight_, norm_bias_;

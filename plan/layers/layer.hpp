@@ -68,6 +68,16 @@ struct Layer {
     MGPLAN_MEMBERS(norms, mixer, feed_forward, window, residual, precision, counted)
 };
 
+/// A layer's mixer, or feed-forward, of this kind; nullptr if it is of another or missing.
+template <class Kind>
+const Kind* mixer_as(const Layer& layer) {
+    return layer.mixer ? std::get_if<Kind>(&*layer.mixer) : nullptr;
+}
+template <class Kind>
+const Kind* feed_forward_as(const Layer& layer) {
+    return layer.feed_forward ? std::get_if<Kind>(&*layer.feed_forward) : nullptr;
+}
+
 struct Embedding {
     std::int64_t vocab = 0;            ///< unpadded
     std::int64_t vocab_divisor = 128;  ///< Megatron-LM's --make-vocab-size-divisible-by

@@ -49,6 +49,10 @@ const PartTraits& traits_of(const LayerPart& part) {
     return kind == nullptr ? kUnknown : kind->traits;
 }
 
+const PartTraits& traits_of(const Mixer& mixer) {
+    return find_part_kind(std::visit([](const auto& kind) { return kind.kKind; }, mixer))->traits;
+}
+
 bool has_part_with(const LayerComposition& layer, PartRole role) {
     return std::any_of(layer.parts.begin(), layer.parts.end(), [&](const LayerPart& part) { return traits_of(part).role == role; });
 }

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "plan/layers/layer_tensor.hpp"
+#include "plan/layers/layer.hpp"
 #include "plan/model/model_spec.hpp"
 #include "plan/text/errors.hpp"
 
@@ -78,6 +78,7 @@ struct PartKind {
 
 /// Traits of a part's kind; those of an addition where the kind is not known.
 [[nodiscard]] const PartTraits& traits_of(const LayerPart& part);
+[[nodiscard]] const PartTraits& traits_of(const Mixer& mixer);
 
 /// True if a kind of layer of the model holds a part of this role, or of a kind with this trait.
 [[nodiscard]] bool has_part_with(const LayerComposition& layer, PartRole role);

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "plan/model/layer_parts.hpp"
-#include "plan/parameters/computed_parts.hpp"
 #include "plan/parameters/model_adapter.hpp"
 #include "plan/text/errors.hpp"
 
@@ -39,30 +38,6 @@ std::vector<ExplicitPart> explicit_parts(const std::vector<LayerPart>& parts) {
     }
     for (std::vector<ExplicitPart>* last : {&maps, &choices}) all.insert(all.end(), last->begin(), last->end());
     return all;
-}
-
-/// The fields and halves that a layer's parts state, whether or not layers here compute all of them; nothing where no layer follows.
-std::optional<ComposedLayer> stated_layer(const ModelSpec& model, const LayerComposition& composition) {
-    if (composition.parts.empty() || traits_of(composition.parts.front()).role != PartRole::norm) return std::nullopt;
-    ComposedLayer layer{model, {}, {}};
-    layer.fields.compositions.clear();
-    layer.fields.composition_of_layer.clear();
-    layer.fields.beside_layers.clear();
-    for (const LayerPart& part : composition.parts) {
-        const PartRole role = traits_of(part).role;
-        const bool feeds = role == PartRole::feed_forward || role == PartRole::mixture;
-        std::optional<LayerPart>& half = feeds ? layer.feed_forward : layer.mixer;
-        if ((!feeds && role != PartRole::mixer) || half) continue;  // a second feed-forward is the shared experts
-        const ComputedPart* const computed = find_computed_part(part);
-        if (computed == nullptr || !computed->describe(stated_sizes(part, model.hidden), layer.fields)) return std::nullopt;
-        half = part;
-    }
-    if (!layer.mixer && !layer.feed_forward) return std::nullopt;
-    if (part_size(composition.parts.front(), "behind") != 0) {
-        layer.fields.pre_norms = norms_in_front_and_behind(composition.parts.front());
-        layer.fields.post_norms = true;
-    }
-    return layer;
 }
 
 /// Mixers that fields do not describe have a norm after them if their kind has one, and then also one in front.
@@ -103,6 +78,13 @@ bool finds_what_it_reads(const Layer& layer, const ModelSpec& model) {
     return std::all_of(rest.begin(), rest.end(), [](const ExplicitPart& part) { return part.kind->traits.shared; });
 }
 
+/// True for biases of experts that are counted and trained, outside layers that fields describe. Only counting reads the number of MoE
+/// layers; a part of the model may have none.
+bool is_choice_bias(const LayerPart& part, const ModelSpec& model) {
+    if (part.kind != "choice_biases") return false;
+    return !model.moe || (model.moe->expert_bias && part_size(part, "experts") == model.moe->experts);
+}
+
 /// True if a typed layer has the parts that state it, and norms as its kind of mixer has them.
 bool says_all(const Layer& layer, const LayerComposition& composition, std::int64_t hidden) {
     return has_norms_of_kind(layer) && explicit_parts(composition_of(layer, hidden).parts) == explicit_parts(composition.parts);
@@ -134,57 +116,10 @@ EnumSet<RecomputeModule> usual_recompute_modules(const ModelSpec& model) {
     return published.empty() ? EnumSet<RecomputeModule>{RecomputeModule::core_attn} : published.front();
 }
 
-bool norms_in_front_and_behind(const LayerPart& norm) {
-    return part_size(norm, "behind") == 2;
-}
-
-std::optional<ComposedLayer> computed_layer(const ModelSpec& model, const LayerComposition& composition) {
-    std::optional<ComposedLayer> layer = stated_layer(model, composition);
-    if (layer && !says_all(typed_layer(*layer, composition, 0), composition, model.hidden)) layer.reset();
+std::optional<Layer> computed_layer(const ModelSpec& model, const LayerComposition& composition) {
+    std::optional<Layer> layer = stated_layer(model, composition, 0);
+    if (layer && !says_all(*layer, composition, model.hidden)) layer.reset();
     return layer;
-}
-
-ComposedLayer composed_layer(const ModelSpec& model, const LayerComposition& composition) {
-    std::optional<ComposedLayer> layer = stated_layer(model, composition);
-    MGPLAN_ASSERT(layer.has_value(), "layers here compute this kind of layer: " + composition.name);
-    return *std::move(layer);
-}
-
-ComposedLayer composed_layer(const ModelSpec& model, std::int64_t layer) {
-    const auto last = static_cast<std::int64_t>(model.composition_of_layer.size()) - 1;
-    return composed_layer(model, model.compositions.at(model.composition_of_layer.at(static_cast<std::size_t>(std::min(layer, last)))));
-}
-
-ModelSpec with_stated_fields(const ModelSpec& model) {
-    ModelSpec all = model;
-    if (model.compositions.empty()) return all;
-    all.heads = all.kv_heads = 1;
-    all.head_dim = model.hidden;
-    all.position = PositionEmbedding::none;
-    all.qkv_bias = all.attention_output_bias = all.attention_output_gate = all.qk_norm = false;
-    for (const LayerComposition& kind : model.compositions) {
-        const ComposedLayer layer = composed_layer(model, kind);
-        const ModelSpec& stated = layer.fields;
-        const Layer typed = typed_layer(layer, kind, 0);
-        if (typed.mixer && (!carries_state(*typed.mixer) || std::holds_alternative<AttentionBesideMamba2>(*typed.mixer))) {
-            all.heads = stated.heads;
-            all.kv_heads = stated.kv_heads;
-            all.head_dim = stated.head_dim;
-            all.position = stated.position;
-            all.qkv_bias = stated.qkv_bias;
-            all.attention_output_bias = stated.attention_output_bias;
-            all.attention_output_gate = stated.attention_output_gate;
-            all.qk_norm = stated.qk_norm;
-            all.qk_norm_full_width = stated.qk_norm_full_width;
-        }
-        if (!typed.feed_forward) continue;
-        if (std::holds_alternative<Mlp>(*typed.feed_forward)) all.ffn = stated.ffn;
-        all.gated_mlp = stated.gated_mlp;
-        all.mlp_bias = stated.mlp_bias;
-        all.activation = stated.activation;
-    }
-    if (model.position == PositionEmbedding::learned) all.position = model.position;
-    return all;
 }
 
 bool is_computed(const ModelSpec& model) {
@@ -195,10 +130,9 @@ bool is_computed(const ModelSpec& model) {
     if (model.mtp_layers > 0) return false;
     std::vector<Layer> kinds;
     for (const LayerComposition& composition : model.compositions) {
-        const std::optional<ComposedLayer> layer = stated_layer(model, composition);
-        if (!layer) return false;
-        const Layer& typed = kinds.emplace_back(typed_layer(*layer, composition, 0));
-        if (!says_all(typed, composition, model.hidden) || !finds_what_it_reads(typed, model)) return false;
+        std::optional<Layer> layer = computed_layer(model, composition);
+        if (!layer || !finds_what_it_reads(*layer, model)) return false;
+        kinds.push_back(*std::move(layer));
     }
     return read_alike(kinds);
 }

@@ -17,76 +17,88 @@ namespace {
 
 constexpr std::size_t kMostKinds = ModelLimits::layer_kinds;
 
-/// Index of a half, which is added where it is new.
+/// Index of a half, which is added where it is new. Residual paths of the layers that have it may differ.
 int index_of_half(std::vector<LayerHalf>& halves, LayerHalf half) {
     const auto found = std::find_if(halves.begin(), halves.end(), [&](const LayerHalf& known) {
-        return known.part == half.part && known.normed_behind == half.normed_behind;
+        return known.layer.mixer == half.layer.mixer && known.layer.feed_forward == half.layer.feed_forward &&
+               known.layer.norms.after == half.layer.norms.after;
     });
     const auto index = found - halves.begin();
     if (found == halves.end()) halves.push_back(std::move(half));
     return static_cast<int>(index);
 }
 
-/// Parts that follow the experts of a composition: shared experts and their gate.
-std::vector<LayerPart> behind_part(const LayerComposition& composition, const std::string& kind) {
-    const auto found =
-        std::find_if(composition.parts.begin(), composition.parts.end(), [&](const LayerPart& part) { return part.kind == kind; });
-    return {found + 1, composition.parts.end()};
+LayerHalf mixer_of(Layer layer) {
+    layer.feed_forward.reset();
+    const bool state = carries_state(*layer.mixer);
+    return {std::move(layer), state, false};
 }
 
-/// A layer of one or both of these halves, with norms like those of the model.
-ModelSpec model_of_halves(const ModelSpec& model, const LayerHalf* mixer, const LayerHalf* feed_forward) {
-    if (mixer != nullptr && feed_forward != nullptr && mixer->normed_behind != feed_forward->normed_behind)
+LayerHalf feed_forward_of(Layer layer) {
+    layer.mixer.reset();
+    auto* const mixture = std::get_if<Mixture>(&*layer.feed_forward);
+    if (mixture != nullptr) mixture->choosing_words = 0;  // costs nothing
+    return {std::move(layer), false, mixture != nullptr};
+}
+
+/// A layer of one or both of these halves.
+Layer layer_of_halves(const ModelSpec& model, const LayerHalf* mixer, const LayerHalf* feed_forward) {
+    if (mixer == nullptr) return feed_forward->layer;
+    Layer layer = mixer->layer;
+    if (feed_forward == nullptr) return layer;
+    if (layer.norms.after != feed_forward->layer.norms.after)
         throw ConfigError(
             fmt::format("{}: layers with norms in front of their halves and behind them follow each other in an order that has no price; "
                         "plan a model whose first such layers bring a mixer and a feed-forward each",
                         model.name));
-    ModelSpec one = model;
-    LayerComposition layer;
-    const LayerHalf* const any = mixer != nullptr ? mixer : feed_forward;
-    layer.name = mixer != nullptr && feed_forward != nullptr ? mixer->part.kind + "+" + feed_forward->part.kind : any->part.kind;
-    layer.parts.push_back(model.compositions[any->composition].parts.front());
-    layer.parts.front().sizes["copies"] =
-        (mixer != nullptr && feed_forward != nullptr ? 2 : 1) * (norms_in_front_and_behind(layer.parts.front()) ? 2 : 1);
-    if (mixer != nullptr) layer.parts.push_back(mixer->part);
-    if (model.hyper_connections)
-        layer.parts.push_back(stream_maps_part(*model.hyper_connections, mixer != nullptr && feed_forward != nullptr ? 2 : 1));
-    if (feed_forward != nullptr) {
-        layer.parts.push_back(feed_forward->part);
-        if (feed_forward->mixture) {
-            for (LayerPart& part : behind_part(model.compositions[feed_forward->composition], feed_forward->part.kind))
-                layer.parts.push_back(std::move(part));
-        }
+    layer.feed_forward = feed_forward->layer.feed_forward;
+    return layer;
+}
+
+/// The model with one layer whose attention has the model's window and positions.
+ModelSpec with_one_layer(ModelSpec model) {
+    model.layers = 1;
+    model.window_layers.clear();
+    model.rotary_layers.clear();
+    return model;
+}
+
+/// The recorded layer of a model that fields describe.
+Layer recorded_layer(const ModelSpec& model, bool mixture) {
+    ModelSpec one = with_one_layer(model);
+    if (one.moe) one.moe_layers.assign(1, mixture);
+    if (one.ffn == 0) one.ffn = one.hidden;  // a model of only MoE layers, whose dense half is not used
+    return typed_layer(one, 0);
+}
+
+/// The kinds of the layers of a model that fields describe, and after them that of multi-token prediction.
+std::vector<LayerKindHalves> kinds_of_fields(const ModelSpec& model, LayerKinds& kinds) {
+    kinds.plain_layers.assign(1, recorded_layer(model, false));
+    kinds.mixture_layer = model.moe ? recorded_layer(model, true) : kinds.plain_layers.front();
+    kinds.mixers.push_back(mixer_of(kinds.plain_layers.front()));
+    std::vector<LayerKindHalves> layers;
+    int dense = LayerKindHalves::kNone, experts = LayerKindHalves::kNone;
+    for (std::int64_t layer = 0; layer < model.layers + (model.mtp_layers > 0 ? 1 : 0); ++layer) {
+        LayerKindHalves& kind = layers.emplace_back();
+        kind.mixture = model.is_moe_layer(std::min(layer, model.layers - 1));
+        kind.windowed = model.window_of_layer(layer) > 0;
+        kind.mixer = 0;
+        int& feed_forward = kind.mixture ? experts : dense;
+        if (feed_forward == LayerKindHalves::kNone)
+            feed_forward =
+                index_of_half(kinds.feed_forwards, feed_forward_of(kind.mixture ? kinds.mixture_layer : kinds.plain_layers.front()));
+        kind.feed_forward = feed_forward;
     }
-    one.compositions.clear();
-    one.compositions.push_back(std::move(layer));
-    one.composition_of_layer.assign(1, 0);
-    one.layers = 1;
-    one.moe_layers.clear();
-    if (one.moe) one.moe_layers.assign(1, feed_forward != nullptr && feed_forward->mixture);
-    return one;
+    return layers;
 }
 
-LayerKindHalves halves_of_fields(const ModelSpec& model, LayerKinds& kinds, std::int64_t layer) {
+LayerKindHalves halves_of_parts(const ModelSpec& one_layer, LayerKinds& kinds, std::size_t composition) {
+    const LayerComposition& parts = one_layer.compositions[composition];
+    const Layer layer = typed_layer(one_layer, parts, 0);
     LayerKindHalves kind;
-    kind.mixture = model.is_moe_layer(std::min(layer, model.layers - 1));
-    kind.windowed = model.window_of_layer(layer) > 0;
-    kind.mixer = index_of_half(kinds.mixers, {{"attention", {}}, 0, false, false, false, {}});
-    kind.feed_forward = index_of_half(kinds.feed_forwards, {{kind.mixture ? "experts" : "mlp", {}}, 0, false, kind.mixture, false, {}});
-    return kind;
-}
-
-LayerKindHalves halves_of_parts(const ModelSpec& model, LayerKinds& kinds, std::size_t composition) {
-    const LayerComposition& parts = model.compositions[composition];
-    const ComposedLayer layer = composed_layer(model, parts);
-    const Layer typed = typed_layer(layer, parts, 0);
-    const bool behind = typed.norms.after;
-    LayerKindHalves kind;
-    kind.mixture = typed.feed_forward && std::holds_alternative<Mixture>(*typed.feed_forward);
-    if (layer.mixer)
-        kind.mixer = index_of_half(kinds.mixers, {*layer.mixer, composition, carries_state(*typed.mixer), false, behind, typed.mixer});
-    if (layer.feed_forward)
-        kind.feed_forward = index_of_half(kinds.feed_forwards, {*layer.feed_forward, composition, false, kind.mixture, behind, {}});
+    kind.mixture = feed_forward_as<Mixture>(layer) != nullptr;
+    if (layer.mixer) kind.mixer = index_of_half(kinds.mixers, mixer_of(layer));
+    if (layer.feed_forward) kind.feed_forward = index_of_half(kinds.feed_forwards, feed_forward_of(layer));
     return kind;
 }
 
@@ -114,10 +126,6 @@ int LayerKinds::mixture() const {
     return found == feed_forwards.end() ? LayerKindHalves::kNone : static_cast<int>(found - feed_forwards.begin());
 }
 
-ModelSpec fields_of_layer(const ModelSpec& model) {
-    return model.compositions.empty() ? model : composed_layer(model, 0).fields;
-}
-
 bool attention_norm_stands_alone(const ModelSpec& model) {
     return (model.mla.has_value() || has_part_with(model, &PartTraits::projects_latents)) && model.pre_norms;
 }
@@ -127,14 +135,15 @@ LayerKinds layer_kinds(const ModelSpec& model, const MegatronSwitches& switches)
     result.attention_norm_alone = attention_norm_stands_alone(model);
     result.mixture_norm_alone = model.pre_norms;
     std::vector<LayerKindHalves> layers;  // of each, after them that of multi-token prediction
-    if (model.compositions.empty()) {
-        for (std::int64_t layer = 0; layer < model.layers + (model.mtp_layers > 0 ? 1 : 0); ++layer)
-            layers.push_back(halves_of_fields(model, result, layer));
+    const bool by_fields = model.compositions.empty();
+    if (by_fields) {
+        layers = kinds_of_fields(model, result);
     } else {
+        const ModelSpec one_layer = with_one_layer(model);
         std::vector<std::optional<LayerKindHalves>> known(model.compositions.size());
         for (std::int64_t layer = 0; layer < model.layers; ++layer) {
             const std::size_t composition = model.composition_of_layer[static_cast<std::size_t>(layer)];
-            if (!known[composition]) known[composition] = halves_of_parts(model, result, composition);
+            if (!known[composition]) known[composition] = halves_of_parts(one_layer, result, composition);
             layers.push_back(*known[composition]);
             const int mixer = layers.back().mixer;
             const bool attends = mixer != LayerKindHalves::kNone && !result.mixers[static_cast<std::size_t>(mixer)].carries_state;
@@ -173,11 +182,7 @@ LayerKinds layer_kinds(const ModelSpec& model, const MegatronSwitches& switches)
         result.first_layer.push_back(std::min(static_cast<std::int64_t>(layer), model.layers - 1));
     }
 
-    if (model.compositions.empty()) {
-        result.plain_layers.assign(1, model);
-        result.mixture_layer = model;
-        return result;
-    }
+    if (by_fields) return result;
     const int mixture = result.mixture();
     const auto plain = static_cast<std::size_t>(mixture == LayerKindHalves::kNone ? std::ssize(result.feed_forwards) : mixture);
     if (result.feed_forwards.size() > plain + 1)
@@ -186,8 +191,8 @@ LayerKinds layer_kinds(const ModelSpec& model, const MegatronSwitches& switches)
     const auto half = [](const std::vector<LayerHalf>& halves, std::size_t i, std::size_t end) { return i < end ? &halves[i] : nullptr; };
     for (std::size_t i = 0; i < std::max(result.mixers.size(), plain); ++i)
         result.plain_layers.push_back(
-            model_of_halves(model, half(result.mixers, i, result.mixers.size()), half(result.feed_forwards, i, plain)));
-    if (plain < result.feed_forwards.size()) result.mixture_layer = model_of_halves(model, nullptr, &result.feed_forwards[plain]);
+            layer_of_halves(model, half(result.mixers, i, result.mixers.size()), half(result.feed_forwards, i, plain)));
+    if (plain < result.feed_forwards.size()) result.mixture_layer = layer_of_halves(model, nullptr, &result.feed_forwards[plain]);
     if (result.plain_layers.empty()) result.plain_layers.push_back(result.mixture_layer);
     if (plain == result.feed_forwards.size()) result.mixture_layer = result.plain_layers.front();
     return result;

@@ -4,7 +4,6 @@
 // may be missing.
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "plan/layers/layer.hpp"
@@ -15,12 +14,9 @@ namespace mgplan {
 
 /// A mixer, or a feed-forward, that some kinds of layers have.
 struct LayerHalf {
-    LayerPart part;               ///< "attention", "mlp", "experts" without sizes where the fields of ModelSpec describe them
-    std::size_t composition = 0;  ///< of models with compositions: the first that has this half
-    bool carries_state = false;   ///< a mixer with a state along the sequence: any but attention
-    bool mixture = false;         ///< a feed-forward of experts
-    bool normed_behind = false;   ///< its norm comes after it
-    std::optional<Mixer> mixer;   ///< typed; nothing for feed-forwards, and where the fields of ModelSpec describe it
+    Layer layer;                 ///< the first layer that has this half, without its other one
+    bool carries_state = false;  ///< a mixer with a state along the sequence: any but attention
+    bool mixture = false;        ///< a feed-forward of experts
 };
 
 /// A kind of layer by its halves' indices in LayerKinds.
@@ -53,19 +49,16 @@ struct LayerKinds {
     [[nodiscard]] std::size_t size() const { return kinds.size(); }
     /// Index of the only feed-forward of experts; LayerKindHalves::kNone without.
     [[nodiscard]] int mixture() const;
-    /// Models of one layer each that together have every mixer and every feed-forward without experts, the i-th of both in the i-th; a
-    /// model that is described by fields is the only one itself.
-    std::vector<ModelSpec> plain_layers;
-    /// The model in which the experts are recorded; without experts the first of plain_layers.
-    ModelSpec mixture_layer;
+    /// Layers that together have every mixer and every feed-forward without experts, the i-th of both in the i-th. Attention has the
+    /// model's window and positions, whatever single layers have.
+    std::vector<Layer> plain_layers;
+    /// The layer in which the experts are recorded; without experts the first of plain_layers.
+    Layer mixture_layer;
 };
 
 /// The model has passed validate(), and its layers are computed (assertion). Throws ConfigError where it has two kinds of MoE layers.
 /// O(layers). `switches` name the layers that stay in 16 bits; those of multi-token prediction never do (Megatron-core
 /// multi_token_prediction.py enters the context of fp8 without a layer's number).
 [[nodiscard]] LayerKinds layer_kinds(const ModelSpec& model, const MegatronSwitches& switches = {});
-
-/// The fields that describe a model's only kind of layer: those that its parts state where it has compositions, else its own.
-[[nodiscard]] ModelSpec fields_of_layer(const ModelSpec& model);
 
 }  // namespace mgplan

@@ -53,4 +53,14 @@ constexpr std::array<std::pair<double BranchMultipliers::*, double AttentionBesi
      {&BranchMultipliers::state_read, &AttentionBesideMamba2::state_read_multiplier},
      {&BranchMultipliers::state_step, &AttentionBesideMamba2::state_step_multiplier}}};
 
+// Members that fields state (plan/parameters/model_adapter.cpp). `layer`: its number, on which rotary positions depend.
+
+[[nodiscard]] std::optional<Rotary> rotary_of(const ModelSpec& spec, std::int64_t layer);
+[[nodiscard]] Attention attention_of(const ModelSpec& spec, std::int64_t layer);
+[[nodiscard]] LatentAttention latent_attention_of(const ModelSpec& spec, std::int64_t layer);
+[[nodiscard]] Mlp mlp_of(const ModelSpec& spec);
+[[nodiscard]] Mixture mixture_of(const ModelSpec& spec);
+/// Norms and residual path of a layer, without halves.
+[[nodiscard]] Layer frame_of(const ModelSpec& spec);
+
 }  // namespace mgplan

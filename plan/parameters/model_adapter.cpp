@@ -7,6 +7,7 @@
 #include <fmt/core.h>
 
 #include "plan/model/layer_parts.hpp"
+#include "plan/parameters/composed_layer.hpp"
 #include "plan/parameters/member_parts.hpp"
 #include "plan/text/errors.hpp"
 
@@ -20,10 +21,7 @@ Norm norm_of(const ModelSpec& spec) {
             .epsilon = spec.norm_epsilon};
 }
 
-/// Decoder layers of multi-token prediction have the rotary positions of the last layer.
-std::optional<Rotary> rotary_of(const ModelSpec& spec, std::int64_t layer) {
-    const auto of_layer = static_cast<std::size_t>(std::min(layer, spec.layers - 1));
-    if (spec.position != PositionEmbedding::rope || (!spec.rotary_layers.empty() && !spec.rotary_layers.at(of_layer))) return std::nullopt;
+Rotary stated_rotary(const ModelSpec& spec, std::int64_t layer) {
     Rotary rotary;
     rotary.fraction = spec.rotary_fraction;
     rotary.base = spec.rotary_base;
@@ -42,6 +40,15 @@ AttentionScores scores_of(const ModelSpec& spec) {
             .softcap = spec.attention_softcap,
             .dropout = spec.attention_dropout,
             .sinks = spec.attention_sinks};
+}
+
+}  // namespace
+
+/// Decoder layers of multi-token prediction have the rotary positions of the last layer.
+std::optional<Rotary> rotary_of(const ModelSpec& spec, std::int64_t layer) {
+    const auto of_layer = static_cast<std::size_t>(std::min(layer, spec.layers - 1));
+    if (spec.position != PositionEmbedding::rope || (!spec.rotary_layers.empty() && !spec.rotary_layers.at(of_layer))) return std::nullopt;
+    return stated_rotary(spec, layer);
 }
 
 Attention attention_of(const ModelSpec& spec, std::int64_t layer) {
@@ -64,13 +71,15 @@ Attention attention_of(const ModelSpec& spec, std::int64_t layer) {
 
 LatentAttention latent_attention_of(const ModelSpec& spec, std::int64_t layer) {
     LatentAttention attention{.heads = spec.heads,
-                              .rotary = rotary_of(spec, layer),
+                              .rotary = {},
                               .latent_norms = spec.qk_norm,
                               .query_norm = spec.mla->query_norm,
                               .latent_norm_epsilon = spec.mla->norm_epsilon,
                               .output_bias = spec.attention_output_bias,
                               .scores = scores_of(spec)};
     for (const auto& [field, member] : kLatentFields) attention.*member = (*spec.mla).*field;
+    // Its part of the heads turns whatever positions other layers have (Megatron-core transformer/multi_latent_attention.py).
+    if (spec.rotary_fraction > 0) attention.rotary = stated_rotary(spec, layer);
     return attention;
 }
 
@@ -100,6 +109,8 @@ Layer frame_of(const ModelSpec& spec) {
     return layer;
 }
 
+namespace {
+
 Layer layer_of_fields(const ModelSpec& spec, std::int64_t number) {
     Layer layer = frame_of(spec);
     layer.window = spec.window_of_layer(number);
@@ -112,59 +123,6 @@ Layer layer_of_fields(const ModelSpec& spec, std::int64_t number) {
     else
         layer.feed_forward = mlp_of(spec);
     return layer;
-}
-
-// Mixers that only parts describe: members that are no sizes of the part follow from the model's fields.
-
-Rotary stated_rotary(const ModelSpec& fields) {
-    return rotary_of(fields, 0).value_or(Rotary{});
-}
-
-void complete(GemmaAttention& mixer, const PartSizes& /*sizes*/, const ModelSpec& fields) {
-    mixer.rotary = stated_rotary(fields);
-}
-void complete(CompressedAttention& mixer, const PartSizes& /*sizes*/, const ModelSpec& fields) {
-    mixer.rotary = stated_rotary(fields);
-}
-void complete(Gemma3nLayer& mixer, const PartSizes& sizes, const ModelSpec& fields) {
-    complete(mixer.attention, sizes, fields);
-    mixer.mlp = mlp_of(fields);
-}
-void complete(AttentionBesideMamba2& mixer, const PartSizes& /*sizes*/, const ModelSpec& fields) {
-    mixer.attention = attention_of(fields, 0);
-    for (const auto& [field, member] : kBesideMultipliers) mixer.*member = fields.branch_multipliers.*field;
-}
-void complete(SharedBlockMamba2& mixer, const PartSizes& sizes, const ModelSpec& fields) {
-    mixer.block.activation = fields.activation;
-    if (sizes["positions"] == 2) mixer.block.rotary = stated_rotary(fields);
-}
-void complete(GatedDeltaNet& mixer, const PartSizes& /*sizes*/, const ModelSpec& fields) {
-    mixer.norm_epsilon = fields.state_norm_epsilon;
-}
-template <class Kind>
-void complete(Kind& /*mixer*/, const PartSizes& /*sizes*/, const ModelSpec& /*fields*/) {}
-
-/// The mixer of the alternative whose name a part has.
-template <std::size_t kAlternative = 0>
-Mixer mixer_of_part(const LayerPart& part, const ModelSpec& fields) {
-    if constexpr (kAlternative < std::variant_size_v<Mixer>) {
-        using Kind = std::variant_alternative_t<kAlternative, Mixer>;
-        if (part.kind != Kind::kKind) return mixer_of_part<kAlternative + 1>(part, fields);
-        const PartSizes sizes = stated_sizes(part, fields.hidden);
-        Kind mixer;
-        read_part(mixer, sizes);
-        complete(mixer, sizes, fields);
-        return mixer;
-    } else {
-        MGPLAN_ASSERT(false, "the part is a mixer: " + part.kind);
-    }
-}
-
-/// The window that a part states; 0: none.
-std::int64_t window_of_part(const LayerPart& part) {
-    const auto sizes = find_part_kind(part.kind)->sizes;
-    const bool states = std::any_of(sizes.begin(), sizes.end(), [](const PartSize& size) { return size.name == "window"; });
-    return states ? part_size(part, "window") : 0;
 }
 
 std::vector<CountedTensor> counted_tensors(const std::vector<LayerPart>& parts, std::int64_t hidden) {
@@ -218,42 +176,16 @@ bool carries_state(const Mixer& mixer) {
     return !std::holds_alternative<Attention>(mixer) && !std::holds_alternative<LatentAttention>(mixer);
 }
 
-Layer typed_layer(const ComposedLayer& composed, const LayerComposition& composition, std::int64_t number) {
-    const ModelSpec& fields = composed.fields;
-    Layer layer = frame_of(fields);
-    if (composed.mixer) {
-        if (composed.mixer->kind == Attention::kKind) {
-            layer.mixer = attention_of(fields, number);
-        } else if (composed.mixer->kind == LatentAttention::kKind) {
-            layer.mixer = latent_attention_of(fields, number);
-        } else {
-            layer.mixer = mixer_of_part(*composed.mixer, fields);
-        }
-        layer.window = carries_state(*layer.mixer) ? window_of_part(*composed.mixer) : fields.window_of_layer(number);
-    }
-    if (composed.feed_forward && traits_of(*composed.feed_forward).role == PartRole::mixture) {
-        Mixture mixture = mixture_of(fields);
-        for (const LayerPart& part : composition.parts) {
-            if (traits_of(part).role == PartRole::word_choice) mixture.choosing_words = part_size(part, "words");
-        }
-        layer.feed_forward = mixture;
-    } else if (composed.feed_forward) {
-        layer.feed_forward = mlp_of(fields);
-    }
-    return layer;
-}
-
 Layer typed_layer(const ModelSpec& spec, std::int64_t layer) {
     if (spec.compositions.empty()) return layer_of_fields(spec, layer);
     const auto number = static_cast<std::size_t>(std::min(layer, spec.layers - 1));
-    const LayerComposition& kind = spec.compositions.at(spec.composition_of_layer.at(number));
-    return typed_layer(composed_layer(spec, kind), kind, layer);
+    return typed_layer(spec, spec.compositions.at(spec.composition_of_layer.at(number)), layer);
 }
 
 Model typed_ends(const ModelSpec& spec) {
     Model model = without_layers(spec);
     if (spec.compositions.empty()) model.kinds.push_back(layer_of_fields(spec, 0));
-    for (const LayerComposition& kind : spec.compositions) model.kinds.push_back(typed_layer(composed_layer(spec, kind), kind, 0));
+    for (const LayerComposition& kind : spec.compositions) model.kinds.push_back(typed_layer(spec, kind, 0));
     return model;
 }
 
@@ -261,18 +193,15 @@ Model typed_model(const ModelSpec& spec, const MegatronSwitches& switches) {
     Model model = without_layers(spec);
     const bool of_parts = !spec.compositions.empty(), computed = parts_are_computed(spec);
     if (!of_parts || !computed) model.counted = counted_tensors(spec.beside_layers, spec.hidden);
-    std::vector<std::optional<ComposedLayer>> composed(spec.compositions.size());
     LayerKindIndex kinds(model.kinds);
     for (std::int64_t number = 0; number < spec.layers; ++number) {
         Layer layer;
         if (!of_parts) {
             layer = layer_of_fields(spec, number);
         } else {
-            const auto kind = spec.composition_of_layer.at(static_cast<std::size_t>(number));
-            const LayerComposition& composition = spec.compositions.at(kind);
-            if (computed && !composed[kind]) composed[kind] = composed_layer(spec, composition);
+            const LayerComposition& composition = spec.compositions.at(spec.composition_of_layer.at(static_cast<std::size_t>(number)));
             if (computed)
-                layer = typed_layer(*composed[kind], composition, number);
+                layer = typed_layer(spec, composition, number);
             else
                 layer.counted = counted_tensors(composition.parts, spec.hidden);
         }

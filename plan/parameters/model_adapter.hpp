@@ -5,7 +5,6 @@
 
 #include "plan/layers/layer.hpp"
 #include "plan/model/model_spec.hpp"
-#include "plan/parameters/composed_layer.hpp"
 #include "plan/training/megatron_switches.hpp"
 
 namespace mgplan {
@@ -24,8 +23,10 @@ namespace mgplan {
 /// True if a mixer is recorded as one with a state along the sequence: any but attention that fields describe.
 [[nodiscard]] bool carries_state(const Mixer& mixer);
 
-/// The layer that parts state, as decoder layer `number` of its model.
-[[nodiscard]] Layer typed_layer(const ComposedLayer& layer, const LayerComposition& composition, std::int64_t number);
+/// The layer that parts state, as decoder layer `number` of its model, whether or not layers here compute all of them; nothing where no
+/// layer follows. The second form asserts that one does.
+[[nodiscard]] std::optional<Layer> stated_layer(const ModelSpec& model, const LayerComposition& composition, std::int64_t number);
+[[nodiscard]] Layer typed_layer(const ModelSpec& model, const LayerComposition& composition, std::int64_t number);
 
 /// The ModelSpec whose fields describe a model's layers; nothing where a layer is not softmax attention and a feed-forward. A value that
 /// differs between layers, where fields say one for all, is lost: typed_model() of the result then differs. Layers are not empty.

@@ -133,7 +133,7 @@ std::vector<std::string> obstacles_of_compositions(const ModelSpec& model, const
     Obstacles obstacles(sizes, model.hidden);
     const auto add = [&](const auto& half) { obstacles.add(half); };
     for (const LayerComposition& kind : model.compositions) {
-        const Layer layer = typed_layer(composed_layer(model, kind), kind, 0);
+        const Layer layer = typed_layer(model, kind, 0);
         if (layer.mixer) std::visit(add, *layer.mixer);
         if (layer.feed_forward) std::visit(add, *layer.feed_forward);
     }

@@ -25,10 +25,10 @@ Layer layer_of_kind(ModelSpec model, LayerKind kind) {
     return typed_layer(model, 0);
 }
 
-void add_prediction(std::vector<Parameter>& parameters, const ModelSpec& model, const Model& ends, const ParallelSizes& sizes,
+void add_prediction(std::vector<Parameter>& parameters, const Layer& layer, const Model& ends, const ParallelSizes& sizes,
                     const std::string& prefix) {
     add_shards(parameters, tensors(ends, ModelPart::prediction_start), sizes, prefix);
-    add_shards(parameters, tensors(typed_layer(model, model.layers), model.hidden), sizes, prefix + "transformer_layer.");
+    add_shards(parameters, tensors(layer, ends.hidden), sizes, prefix + "transformer_layer.");
     add_shards(parameters, tensors(ends, ModelPart::prediction_end), sizes, prefix);
 }
 
@@ -119,8 +119,20 @@ std::vector<Parameter> chunk_parameters(const ModelSpec& model, const ParallelSi
     return chunk_parameters(model, sizes, chunk, chunk.loss);
 }
 
+ChunkLayers chunk_layers(const ModelSpec& model, const StageChunk& chunk) {
+    ChunkLayers layers;
+    for (std::int64_t i = 0; i < chunk.decoders; ++i) layers.decoders.push_back(typed_layer(model, chunk.first_decoder + i));
+    if (chunk.mtp > 0) layers.prediction = typed_layer(model, model.layers);
+    return layers;
+}
+
 std::vector<Parameter> chunk_parameters(const ModelSpec& model, const ParallelSizes& sizes, const StageChunk& chunk, bool final_norm) {
     refuse_counted_only(model, model.name);
+    return chunk_parameters(model, chunk_layers(model, chunk), sizes, chunk, final_norm);
+}
+
+std::vector<Parameter> chunk_parameters(const ModelSpec& model, const ChunkLayers& layers, const ParallelSizes& sizes,
+                                        const StageChunk& chunk, bool final_norm) {
     // With several stages the first one's embedding is kept equal to its copies: the tied output layer, MTP's embedding.
     const bool shared = sizes.pp > 1 && (model.tied_embeddings || model.mtp_layers > 0);
     const Model ends = typed_ends(model);
@@ -133,13 +145,12 @@ std::vector<Parameter> chunk_parameters(const ModelSpec& model, const ParallelSi
     }
     if (chunk.embedding) add(ModelPart::shared_by_layers);
     if (chunk.loss) add(ModelPart::stream_end);
-    for (std::int64_t i = 0; i < chunk.decoders; ++i) {
-        const std::int64_t layer = chunk.first_decoder + i;
-        add_shards(parameters, tensors(typed_layer(model, layer), model.hidden), sizes, fmt::format("decoder.layers.{}.", layer));
-    }
+    std::int64_t number = chunk.first_decoder;
+    for (const Layer& layer : layers.decoders)
+        add_shards(parameters, tensors(layer, model.hidden), sizes, fmt::format("decoder.layers.{}.", number++));
     if (final_norm) add(ModelPart::final_norm);
     for (std::int64_t i = 0; i < model.mtp_weights(chunk.mtp); ++i)
-        add_prediction(parameters, model, ends, sizes, fmt::format("mtp.layers.{}.", i));
+        add_prediction(parameters, *layers.prediction, ends, sizes, fmt::format("mtp.layers.{}.", i));
     if (chunk.loss && (!model.tied_embeddings || !chunk.embedding)) {
         add(ModelPart::output, model.output_rows(sizes.tp));
         parameters.back().shared_embedding = parameters.back().embedding_copy = shared && model.tied_embeddings;

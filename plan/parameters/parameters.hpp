@@ -7,8 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/layers/attention.hpp"
-#include "plan/layers/layer_tensor.hpp"
+#include "plan/layers/layer.hpp"
 #include "plan/layout/layout.hpp"
 #include "plan/layout/stage_split.hpp"
 #include "plan/model/model_spec.hpp"
@@ -95,11 +94,20 @@ struct ParameterCount {
 /// prediction after the last decoder layer (core/transformer/transformer_block.py, has_final_layernorm_in_this_stage).
 [[nodiscard]] bool has_final_norm(const ModelSpec& model, Engine engine, const StageChunk& chunk);
 
+/// The typed layers of one model chunk.
+struct ChunkLayers {
+    std::vector<Layer> decoders;
+    std::optional<Layer> prediction;  ///< of each depth of multi-token prediction
+};
+[[nodiscard]] ChunkLayers chunk_layers(const ModelSpec& model, const StageChunk& chunk);
+
 /// All parameters of one model chunk, in module order: embedding, decoder layers, final norm, MTP layers, output layer. The first form has
 /// the final norm where the loss is.
 [[nodiscard]] std::vector<Parameter> chunk_parameters(const ModelSpec& model, const ParallelSizes& sizes, const StageChunk& chunk);
 [[nodiscard]] std::vector<Parameter> chunk_parameters(const ModelSpec& model, const ParallelSizes& sizes, const StageChunk& chunk,
                                                       bool final_norm);
+[[nodiscard]] std::vector<Parameter> chunk_parameters(const ModelSpec& model, const ChunkLayers& layers, const ParallelSizes& sizes,
+                                                      const StageChunk& chunk, bool final_norm);
 
 /// All parameters that pipeline rank `pp_rank` of a layout holds with an engine, chunk by chunk, in module order.
 [[nodiscard]] std::vector<std::vector<Parameter>> stage_parameters(const ModelSpec& model, const Layout& layout, int pp_rank,

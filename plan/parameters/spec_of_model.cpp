@@ -6,16 +6,12 @@
 #include <utility>
 
 #include "plan/model/layer_parts.hpp"
+#include "plan/parameters/composed_layer.hpp"
 #include "plan/parameters/member_parts.hpp"
 #include "plan/parameters/model_adapter.hpp"
 
 namespace mgplan {
 namespace {
-
-template <class Kind>
-const Kind* mixer_as(const Layer& layer) {
-    return layer.mixer ? std::get_if<Kind>(&*layer.mixer) : nullptr;
-}
 
 /// Layers of softmax attention that fields describe, whose window and rotary positions are the model's.
 bool attends_by_fields(const Layer& layer) {
@@ -315,6 +311,31 @@ void add_parts(const Mixture& mixture, std::int64_t hidden, const Norm& norm, st
 }
 
 }  // namespace
+
+ModelSpec with_stated_fields(const ModelSpec& model) {
+    ModelSpec all = model;
+    if (model.compositions.empty()) return all;
+    all.heads = all.kv_heads = 1;
+    all.head_dim = model.hidden;
+    all.position = PositionEmbedding::none;
+    all.qkv_bias = all.attention_output_bias = all.attention_output_gate = all.qk_norm = false;
+    for (const LayerComposition& kind : model.compositions) {
+        const Layer layer = typed_layer(model, kind, 0);
+        const auto* const beside = mixer_as<AttentionBesideMamba2>(layer);
+        if (const Attention* const attention = beside != nullptr ? &beside->attention : mixer_as<Attention>(layer)) {
+            state(*attention, all);
+            all.position = attention->rotary ? PositionEmbedding::rope : PositionEmbedding::none;
+        }
+        if (const auto* const latent = mixer_as<LatentAttention>(layer)) {
+            state(*latent, all);
+            all.head_dim = model.head_dim;
+            all.position = model.position;
+        }
+        if (layer.feed_forward) std::visit([&](const auto& half) { state(half, all); }, *layer.feed_forward);
+    }
+    if (model.position == PositionEmbedding::learned) all.position = model.position;
+    return all;
+}
 
 LayerPart stream_maps_part(const HyperConnections& streams, std::int64_t halves) {
     return {"hyper_connection", {{"streams", streams.streams}, {"maps", streams.maps()}, {"scales", 3}, {"copies", halves}}};

@@ -66,7 +66,11 @@ model::RoutingTable routing_from_others(const model::TrainingTask& task, int ran
     }
     const std::int64_t sources = layout.sizes.ep * layout.sizes.etp;
     const std::int64_t rows = layout.micro_batch * task.batch.sequence / layout.sizes.cp / (layout.sequence_parallel ? layout.sizes.tp : 1);
-    const std::int64_t capacity = model::expert_capacity(moe, rows);
+    Mixture mixture;
+    mixture.experts = moe.experts;
+    mixture.top_k = moe.top_k;
+    mixture.capacity_factor = moe.capacity_factor;
+    const std::int64_t capacity = model::expert_capacity(mixture, rows);
     const std::int64_t most = capacity > 0 ? capacity : rows * moe.top_k;
     model::RoutingTable table(static_cast<std::size_t>(sources * moe.experts), std::min(from_others, most));
     const auto first = table.begin() + own * moe.experts;

@@ -99,8 +99,6 @@ struct SharedProfiles {
 struct ShardLayers::State {
     const Workload& workload;
     LayerKinds kinds;
-    std::vector<ModelSpec> plain_fields;  ///< equivalent fields of LayerKinds::plain_layers
-    ModelSpec mixture_fields;
     model::KernelTraits traits;
     bool on_cpu = false;  ///< the cluster's ranks are a CPU's
     std::shared_ptr<Recordings> recordings;
@@ -119,10 +117,8 @@ struct ShardLayers::State {
     State(const Workload& work, std::shared_ptr<Recordings> recorded, std::shared_ptr<SharedProfiles> profiled)
         : workload(work),
           kinds(layer_kinds(work.model, work.training.megatron)),
-          mixture_fields(fields_of_layer(kinds.mixture_layer)),
           recordings(std::move(recorded)),
           shared(std::move(profiled)) {
-        for (const ModelSpec& layer : kinds.plain_layers) plain_fields.push_back(fields_of_layer(layer));
         traits.kind = model::DeviceKind::cuda;
         traits.architecture = work.cluster.compute_capability;
         traits.fused_attention = work.training.attention == AttentionBackend::flash;
@@ -157,16 +153,11 @@ struct ShardLayers::State {
         return sizes;
     }
 
-    [[nodiscard]] const Mixer* mixer_of(std::size_t plain_layer) const {
-        return plain_layer < kinds.mixers.size() && kinds.mixers[plain_layer].mixer ? &*kinds.mixers[plain_layer].mixer : nullptr;
-    }
-
-    /// `fields`: those of the traced layer.
-    TracePointer under_policies(TracePointer trace, const PieceSizes& sizes, const ModelSpec& fields, const Mixer* mixer = nullptr) const {
+    TracePointer under_policies(TracePointer trace, const PieceSizes& sizes, const Layer& layer) const {
         const bool megatron = sizes.engine == Engine::megatron;
         const bool assumes_fp8 = !megatron && sizes.keep_steps && sizes.fp8 == OwnFp8::none && quantised(workload.training.precision);
         if (!megatron && !assumes_fp8) return trace;
-        const PolicyContext context{fields, workload.training, sizes, mixer};
+        const PolicyContext context{workload.model, layer, workload.training, sizes};
         // A trace created only for this call is changed in place.
         const bool own = trace.use_count() == 1;
         std::shared_ptr<PieceTrace> changed = own ? std::const_pointer_cast<PieceTrace>(std::move(trace))
@@ -194,7 +185,7 @@ struct ShardLayers::State {
                 sizes.cp = 2;
                 [[fallthrough]];
             case Traced::dense:
-                return trace_dense_pieces(kinds.plain_layers[plain_layer], sizes);
+                return trace_dense_pieces(workload.model, kinds.plain_layers[plain_layer], sizes);
             case Traced::prediction:
             case Traced::recomputed_prediction:
                 break;
@@ -244,7 +235,7 @@ struct ShardLayers::State {
                 few.sequence = count;
                 few.micro_batch = few.cp = 1;
                 few.keep_steps = key.node == 0;
-                return trace_mixture(kinds.mixture_layer, few, received);
+                return trace_mixture(workload.model, kinds.mixture_layer, few, received);
             });
         };
         // With few copies for each expert the rounding of the even split matters.
@@ -257,7 +248,7 @@ struct ShardLayers::State {
     const PieceTrace& single_mixture(const PieceSizes& sizes, double received) {
         return recordings->single_mixtures.of(
             {mixture_alone(sizes), sizes.rows(), std::bit_cast<std::uint64_t>(received), sizes.keep_steps},
-            [&] { return trace_mixture(kinds.mixture_layer, sizes, received); });
+            [&] { return trace_mixture(workload.model, kinds.mixture_layer, sizes, received); });
     }
 
     /// Upper bound of a rank's received tokens relative to the even split: every token sends as many copies as possible to its experts.
@@ -286,10 +277,10 @@ struct ShardLayers::State {
 
     DenseProfiles dense_profiles_now(const PieceSizes& sizes) {
         const auto trace = [&](Traced what, std::size_t plain_layer = 0) {
-            return under_policies(dense_trace(sizes, what, plain_layer), sizes, plain_fields[plain_layer], mixer_of(plain_layer));
+            return under_policies(dense_trace(sizes, what, plain_layer), sizes, kinds.plain_layers[plain_layer]);
         };
         DenseProfiles profiles;
-        for (std::size_t layer = 0; layer < plain_fields.size(); ++layer)
+        for (std::size_t layer = 0; layer < kinds.plain_layers.size(); ++layer)
             profiles.pieces.push_back(piece_profiles(*trace(Traced::dense, layer)));
         if (workload.model.mtp_layers > 0) {
             profiles.prediction = prediction_profiles(*trace(Traced::prediction));
@@ -313,7 +304,7 @@ struct ShardLayers::State {
     }
 
     PieceProfiles mixture_profiles(const Layout& layout, const PieceSizes& sizes, int node, const MixtureKey& key) {
-        return piece_profiles(*under_policies(mixture_trace(sizes, received_at(layout, node), key), sizes, mixture_fields));
+        return piece_profiles(*under_policies(mixture_trace(sizes, received_at(layout, node), key), sizes, kinds.mixture_layer));
     }
 
     KeptAndTaken router_part(const Layout& layout) {
@@ -324,8 +315,8 @@ struct ShardLayers::State {
             const std::int64_t stream = sizes.rows_outside() * workload.model.stream_width() * bytes_of(sizes.dtype);
             // mgplan's graphs contain the shared experts; Megatron-LM's may leave them to run in parallel with the dispatch.
             entry->second =
-                simulator::router_part(*under_policies(mixture_trace(sizes, received_at(layout, 0), key), sizes, mixture_fields), stream,
-                                       layout.engine == Engine::mgplan);
+                simulator::router_part(*under_policies(mixture_trace(sizes, received_at(layout, 0), key), sizes, kinds.mixture_layer),
+                                       stream, layout.engine == Engine::mgplan);
         }
         return entry->second;
     }
@@ -378,16 +369,16 @@ struct ShardLayers::State {
         const PieceSizes sizes = sizes_of(layout);
         ShardTraces traces;
         traces.kinds = &kinds;
-        for (std::size_t layer = 0; layer < plain_fields.size(); ++layer)
-            traces.plain.push_back(*under_policies(dense_trace(sizes, Traced::dense, layer), sizes, plain_fields[layer], mixer_of(layer)));
+        for (std::size_t layer = 0; layer < kinds.plain_layers.size(); ++layer)
+            traces.plain.push_back(*under_policies(dense_trace(sizes, Traced::dense, layer), sizes, kinds.plain_layers[layer]));
         if (workload.model.moe)
             traces.mixture =
-                *under_policies(mixture_trace(sizes, received_at(layout, 0), mixture_key(layout, sizes, 0)), sizes, mixture_fields);
+                *under_policies(mixture_trace(sizes, received_at(layout, 0), mixture_key(layout, sizes, 0)), sizes, kinds.mixture_layer);
         if (workload.model.mtp_layers > 0) {
             const bool recomputed = layout.recompute == Recompute::full &&
                                     layout.recompute_method.value_or(RecomputeMethod::uniform) == RecomputeMethod::uniform;
             const Traced what = recomputed ? Traced::recomputed_prediction : Traced::prediction;
-            traces.prediction = *under_policies(dense_trace(sizes, what), sizes, workload.model);
+            traces.prediction = *under_policies(dense_trace(sizes, what), sizes, kinds.plain_layers.front());
         }
         traces.stream = sizes.rows_outside() * workload.model.stream_width() * bytes_of(sizes.dtype);
         traces.ids = sizes.rows() * bytes_of(Dtype::int32);
@@ -491,19 +482,19 @@ TracePointer ShardLayers::dense_steps(const PieceSizes& shard, std::size_t plain
         sizes.sequence = sizes.sequence / sizes.cp * 2;
         sizes.cp = 2;
     }
-    return state_->under_policies(std::move(trace), sizes, state_->plain_fields[plain_layer], state_->mixer_of(plain_layer));
+    return state_->under_policies(std::move(trace), sizes, state_->kinds.plain_layers[plain_layer]);
 }
 
 TracePointer ShardLayers::prediction_steps(const PieceSizes& shard) {
     const PieceSizes sizes = with_kept_steps(shard);
-    return state_->under_policies(state_->dense_trace(sizes, Traced::prediction), sizes, state_->workload.model);
+    return state_->under_policies(state_->dense_trace(sizes, Traced::prediction), sizes, state_->kinds.plain_layers.front());
 }
 
 TracePointer ShardLayers::mixture_steps(const PieceSizes& shard, double received) {
     const PieceSizes sizes = with_kept_steps(shard);
     TracePointer trace = received == 1 ? state_->mixture_trace(sizes, 1, {mixture_alone(sizes), sizes.rows(), 0, 0})
                                        : State::kept(state_->single_mixture(sizes, received));
-    return state_->under_policies(std::move(trace), sizes, state_->mixture_fields);
+    return state_->under_policies(std::move(trace), sizes, state_->kinds.mixture_layer);
 }
 
 KeptAndTaken ShardLayers::router_part(const Layout& layout) {

@@ -17,10 +17,18 @@ namespace mgplan::simulator {
 /// Inputs of a policy.
 struct PolicyContext {
     const ModelSpec& model;
+    const Layer& layer;  ///< the traced one
     const TrainingSpec& training;
     const PieceSizes& sizes;
-    const Mixer* mixer = nullptr;  ///< set for layers of a composition; null if the model's fields describe the layer
     [[nodiscard]] const MegatronSwitches& megatron() const { return training.megatron; }
+    // Halves of the layer; nullptr if it has others.
+    [[nodiscard]] const Attention* attention() const { return mixer_as<Attention>(layer); }
+    [[nodiscard]] const LatentAttention* latent() const { return mixer_as<LatentAttention>(layer); }
+    [[nodiscard]] const Mixture* mixture() const { return feed_forward_as<Mixture>(layer); }
+    // Members of softmax attention of either kind, which the layer has.
+    [[nodiscard]] std::int64_t heads() const { return latent() != nullptr ? latent()->heads : attention()->heads; }
+    [[nodiscard]] std::int64_t value_width() const { return latent() != nullptr ? latent()->v_head_dim : attention()->head_dim; }
+    [[nodiscard]] const AttentionScores& scores() const { return latent() != nullptr ? latent()->scores : attention()->scores; }
 };
 
 class LayerEditor;

@@ -12,14 +12,14 @@ namespace mgplan::simulator::buffers {
 using EditedTensor = LayerEditor::Tensor;
 
 bool stashes_rows(const PolicyContext& context) {
-    return context.model.moe && context.megatron().expert_buffers.paged_stash && timed::fuses_expert_activations(context);
+    return context.mixture() != nullptr && context.megatron().expert_buffers.paged_stash && timed::fuses_expert_activations(context);
 }
 
 void stash_rows(LayerEditor& layer, const PolicyContext& context) {
     const EditedTensor* const product = layer.find(layer.forward(), "expert first product");
     const EditedTensor* const output = layer.find(layer.forward(), "expert output");
     if (product == nullptr || output == nullptr || product->bytes == 0) return;  // no rows
-    const MoeSpec& moe = *context.model.moe;
+    const Mixture& moe = *context.mixture();
     const std::int64_t width = moe.expert_ffn / context.sizes.etp * 2;  // gated experts
     const std::int64_t rows = product->bytes / bytes_of(context.sizes.dtype) / width;
     const std::int64_t even = context.sizes.rows_outside() * moe.top_k * context.sizes.etp;

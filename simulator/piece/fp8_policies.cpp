@@ -61,7 +61,7 @@ std::int64_t columns_of(const PolicyContext& context, const EditedTensor& tensor
 
 /// Tokens of experts, quantised and padded separately for each expert.
 Fp8OperandBytes expert_operand(const PolicyContext& context, std::int64_t rows, std::int64_t columns) {
-    const std::int64_t experts = context.model.moe->experts / context.sizes.ep;
+    const std::int64_t experts = context.mixture()->experts / context.sizes.ep;
     return operand(context, (rows + experts - 1) / experts, columns).times(experts);
 }
 
@@ -78,7 +78,7 @@ bool gathers(const PolicyContext& context) {
 }
 
 bool has_query_norm(const PolicyContext& context) {
-    return as_built_by(Engine::megatron, context.model).mla->query_norm;
+    return context.latent()->latent_norms && context.latent()->q_lora_rank == 0;
 }
 
 bool recomputes(const PolicyContext& context, RecomputeModule module) {
@@ -164,7 +164,7 @@ bool copies_core_output(const PolicyContext& context) {
 
 void keep_normed_inputs(LayerEditor& layer, const PolicyContext& context) {
     // Without norms before them (OLMo 2) linear layers read the residual stream, which stays in 16 bits.
-    if (!context.model.pre_norms) return;
+    if (!context.layer.norms.before) return;
     const std::int64_t rows = context.sizes.rows_outside();
     const auto quantise = [&](TraceRange where, int which, std::int64_t width) {
         EditedTensor* normed = layer.find(where, "norm output", which);
@@ -178,7 +178,7 @@ void keep_normed_inputs(LayerEditor& layer, const PolicyContext& context) {
                   product_after(products_of(layer, where), taken).end + 1);
     };
     for (const TraceRange where : {layer.forward(), layer.backward()}) {
-        if (!context.model.mla || !attention(layer)) {
+        if (context.latent() == nullptr || !attention(layer)) {
             quantise(where, 0, context.model.hidden);
             continue;
         }
@@ -188,22 +188,21 @@ void keep_normed_inputs(LayerEditor& layer, const PolicyContext& context) {
             const bool of_layer = which == 0 && normed != nullptr && normed->bytes == rows * context.model.hidden * element(context);
             if (of_layer) continue;
             if (has_query_norm(context)) quantise(where, which, context.model.hidden);
-            for (const std::int64_t width : {context.model.mla->q_lora_rank, context.model.mla->kv_lora_rank})
-                quantise(where, which, width);
+            for (const std::int64_t width : {context.latent()->q_lora_rank, context.latent()->kv_lora_rank}) quantise(where, which, width);
         }
     }
 }
 
 void keep_linear_inputs(LayerEditor& layer, const PolicyContext& context) {
     if (attention(layer)) {
-        if (context.model.mla) quantise_latent_inputs(layer, context);
+        if (context.latent() != nullptr) quantise_latent_inputs(layer, context);
         return;
     }
     if (!mixture(layer)) {
         quantise_activation(layer, context, context.sizes.rows());
         return;
     }
-    if (context.model.moe->shared_ffn == 0 || recomputes(context, RecomputeModule::shared_experts)) return;
+    if (context.mixture()->shared_ffn == 0 || recomputes(context, RecomputeModule::shared_experts)) return;
     quantise_activation(layer, context, context.sizes.rows());
     // The router keeps the norm's output in 16 bits; with recipes other than delayed, Megatron-LM's shared experts use it too.
     if (context.training.format() != QuantisedFormat::delayed) return;
@@ -215,7 +214,7 @@ void keep_linear_inputs(LayerEditor& layer, const PolicyContext& context) {
 }
 
 void keep_core_output(LayerEditor& layer, const PolicyContext& context) {
-    const std::int64_t rows = context.sizes.rows(), width = context.model.heads / context.sizes.tp * context.model.v_head_dim();
+    const std::int64_t rows = context.sizes.rows(), width = context.heads() / context.sizes.tp * context.value_width();
     const Product projection = products_of(layer, layer.forward()).back();
     const EditedTensor* d_input = layer.find(layer.backward(), "input gradient");
     MGPLAN_ASSERT(d_input != nullptr, "the gradient of the projection's input");
@@ -246,7 +245,8 @@ void keep_expert_inputs(LayerEditor& layer, const PolicyContext& context) {
         const EditedTensor* first = layer.find(where, "expert first product");
         if (first == nullptr) continue;
         const std::vector<Product> all = products_of(layer, where);
-        const std::int64_t at = first->taken, width = context.model.moe->expert_ffn / context.sizes.etp * (context.model.gated_mlp ? 2 : 1);
+        const std::int64_t at = first->taken,
+                           width = context.mixture()->expert_ffn / context.sizes.etp * (context.mixture()->gated ? 2 : 1);
         const std::int64_t rows = rows_of(context, *first, width);
         const EditedTensor* output = layer.find(where, "expert output");
         MGPLAN_ASSERT(output != nullptr, "the experts' output");
@@ -258,7 +258,7 @@ void keep_expert_inputs(LayerEditor& layer, const PolicyContext& context) {
             quantise_input(layer, *dispatched, expert_operand(context, rows, hidden), product_after(all, at), last.end + 1);
         // Recomputed activations are kept unquantised (experts.py, set_save_original_input).
         if (recomputes(context, RecomputeModule::moe_act)) continue;
-        const std::int64_t inner = context.model.moe->expert_ffn / context.sizes.etp;
+        const std::int64_t inner = context.mixture()->expert_ffn / context.sizes.etp;
         if (EditedTensor* activation = layer.alive(second, rows * inner * element(context), "activation output"))
             quantise_input(layer, *activation, expert_operand(context, rows, inner), last, last.end + 1);
     }
@@ -267,7 +267,7 @@ void keep_expert_inputs(LayerEditor& layer, const PolicyContext& context) {
 void gather_quantised(LayerEditor& layer, const PolicyContext& context) {
     const std::int64_t rows = context.sizes.rows();
     // Keys' rotated part enters no GEMM.
-    const std::int64_t rotated = context.model.mla && attention(layer) ? context.model.mla->qk_rope_head_dim : 0;
+    const std::int64_t rotated = context.latent() != nullptr && attention(layer) ? context.latent()->qk_rope_head_dim : 0;
     // Times at which gradients of inputs, and their sums over tp, are taken.
     const auto taken = [&](std::string_view name) {
         std::vector<std::int64_t> instants;
@@ -298,38 +298,38 @@ void gather_quantised(LayerEditor& layer, const PolicyContext& context) {
 }
 
 void quantise_gradients(LayerEditor& layer, const PolicyContext& context) {
-    const ModelSpec& model = context.model;
-    const std::int64_t rows = context.sizes.rows(), outside = context.sizes.rows_outside();
+    const std::int64_t hidden = context.model.hidden, rows = context.sizes.rows(), outside = context.sizes.rows_outside();
     const bool gathered = gathers(context);  // gradients of row-parallel layers, which are gathered in fp8
     const auto width_of = [&](int which) {
         const EditedTensor* output = layer.find(layer.forward(), "column-parallel output", which);
         MGPLAN_ASSERT(output != nullptr, "the output of a column-parallel layer");
         return columns_of(context, *output, rows);
     };
-    if (attention(layer) && model.mla) {
-        const bool down = model.mla->q_lora_rank > 0;
+    if (attention(layer) && context.latent() != nullptr) {
+        const LatentAttention& latent = *context.latent();
+        const bool down = latent.q_lora_rank > 0;
         const std::int64_t queries = width_of(0), keys = width_of(1);
-        if (!gathered) quantise_gradient(layer, context, 0, rows, model.hidden, false);
+        if (!gathered) quantise_gradient(layer, context, 0, rows, hidden, false);
         quantise_gradient(layer, context, 1, rows, queries, false);
-        if (down) quantise_gradient(layer, context, 2, outside, model.mla->q_lora_rank, true);
+        if (down) quantise_gradient(layer, context, 2, outside, latent.q_lora_rank, true);
         quantise_gradient(layer, context, down ? 3 : 2, rows, keys, false);
-        quantise_gradient(layer, context, down ? 4 : 3, outside, model.mla->kv_lora_rank + model.mla->qk_rope_head_dim, true);
+        quantise_gradient(layer, context, down ? 4 : 3, outside, latent.kv_lora_rank + latent.qk_rope_head_dim, true);
     } else if (!mixture(layer)) {
         const std::int64_t width = width_of(0);
-        if (!gathered) quantise_gradient(layer, context, 0, rows, model.hidden, false);
+        if (!gathered) quantise_gradient(layer, context, 0, rows, hidden, false);
         quantise_gradient(layer, context, 1, rows, width, false);
     } else {
         const EditedTensor* first = layer.find(layer.forward(), "expert first product");
         if (first != nullptr) {
-            const std::int64_t width = model.moe->expert_ffn / context.sizes.etp * (model.gated_mlp ? 2 : 1);
+            const std::int64_t width = context.mixture()->expert_ffn / context.sizes.etp * (context.mixture()->gated ? 2 : 1);
             const std::int64_t copies = rows_of(context, *first, width);
-            quantise_grouped_gradient(layer, context, "expert activation gradient", copies, model.routed_width());
+            quantise_grouped_gradient(layer, context, "expert activation gradient", copies, context.model.routed_width());
             quantise_grouped_gradient(layer, context, "expert input gradient", copies, width);
         }
-        if (model.moe->shared_ffn == 0) return;
+        if (context.mixture()->shared_ffn == 0) return;
         const std::int64_t width = width_of(0);
         // The router's comes first.
-        if (!gathered) quantise_gradient(layer, context, 1, rows, model.hidden, false);
+        if (!gathered) quantise_gradient(layer, context, 1, rows, hidden, false);
         quantise_gradient(layer, context, 2, rows, width, false);
     }
 }

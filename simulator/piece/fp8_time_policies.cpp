@@ -77,9 +77,9 @@ private:
     [[nodiscard]] bool is_fused_with_norm(const PieceSteps& steps, std::size_t place, std::int64_t columns) const {
         if (place == 0 || layer_.piece() == Piece::mixture) return false;
         const auto is_norm = [](const PieceStep& step) { return step.kind == StepKind::op && step.op.name.ends_with("_norm"); };
-        const std::optional<MlaSpec>& mla = context_.model.mla;
-        if (layer_.piece() != Piece::attention || !mla) return is_norm(steps[place - 1]);
-        if (columns != mla->q_lora_rank && columns != mla->kv_lora_rank) return false;
+        const LatentAttention* const latent = context_.latent();
+        if (layer_.piece() != Piece::attention || latent == nullptr) return is_norm(steps[place - 1]);
+        if (columns != latent->q_lora_rank && columns != latent->kv_lora_rank) return false;
         constexpr std::int64_t kStatistics = 4;  // elements in addition to a row's
         const std::int64_t row = context_.sizes.rows_outside() * element();
         return std::any_of(steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(place), [&](const PieceStep& step) {
@@ -181,7 +181,7 @@ private:
 
     void gather_quantised_rows(PieceSteps& steps) const {
         // Keys' rotated part enters no GEMM.
-        const std::int64_t rotated = context_.model.mla ? context_.model.mla->qk_rope_head_dim : 0, rows = context_.sizes.rows();
+        const std::int64_t rotated = context_.latent() != nullptr ? context_.latent()->qk_rope_head_dim : 0, rows = context_.sizes.rows();
         for (PieceStep& step : steps) {
             const std::int64_t columns = step.sent / (rows * element());
             if (columns > 0 && columns != rotated && gathers(step, rows, columns))

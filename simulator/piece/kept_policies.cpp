@@ -26,7 +26,7 @@ const EditedTensor* kept_first_product(LayerEditor& layer) {
 }
 
 std::int64_t output_bytes(const PolicyContext& context) {
-    return context.sizes.rows() * context.model.heads / context.sizes.tp * context.model.v_head_dim() * bytes_of(context.sizes.dtype);
+    return context.sizes.rows() * context.heads() / context.sizes.tp * context.value_width() * bytes_of(context.sizes.dtype);
 }
 
 /// Begin and end of the lives of the core's own tensors.
@@ -59,8 +59,8 @@ void drop_product_workspaces(LayerEditor& layer, const PolicyContext& /*context*
 }
 
 bool without_engine(const PolicyContext& context) {
-    return !context.megatron().transformer_engine && !context.model.mla && context.model.position == PositionEmbedding::rope &&
-           context.sizes.tp <= context.model.kv_heads;
+    return !context.megatron().transformer_engine && context.attention() != nullptr && context.attention()->rotary &&
+           context.sizes.tp <= context.attention()->kv_heads;
 }
 
 void keep_packed_projection(LayerEditor& layer, const PolicyContext& /*context*/) {
@@ -72,7 +72,7 @@ void keep_packed_projection(LayerEditor& layer, const PolicyContext& /*context*/
 }
 
 bool latent(const PolicyContext& context) {
-    return context.model.mla.has_value();
+    return context.latent() != nullptr;
 }
 
 void keep_key_value_projection(LayerEditor& layer, const PolicyContext& context) {
@@ -128,7 +128,7 @@ bool unfused(const PolicyContext& context) {
 void keep_scores(LayerEditor& layer, const PolicyContext& context) {
     const TraceRange attention = layer.forward(), backward = layer.backward();
     const PieceSizes& sizes = context.sizes;
-    const std::int64_t scores = sizes.rows() * sizes.sequence * (context.model.heads / sizes.tp);
+    const std::int64_t scores = sizes.rows() * sizes.sequence * (context.heads() / sizes.tp);
     const std::int64_t element = bytes_of(sizes.dtype);
     // No fused kernel: neither its sums nor its scratch.
     const CoreLife life = core_life(layer);
@@ -142,7 +142,7 @@ void keep_scores(LayerEditor& layer, const PolicyContext& context) {
     }
     const auto keep = [&](std::int64_t taken, std::int64_t returned) {
         layer.add("attention scores", MemoryCategory::activations, scores * element, taken, returned);
-        if (context.model.attention_dropout > 0) {
+        if (context.scores().dropout > 0) {
             layer.add("attention dropout mask", MemoryCategory::activations, scores, taken, returned);
             layer.add("dropped attention scores", MemoryCategory::activations, scores * element, taken, returned);
         }
@@ -155,7 +155,7 @@ void keep_scores(LayerEditor& layer, const PolicyContext& context) {
 }
 
 bool drops(const PolicyContext& context) {
-    return context.model.hidden_dropout > 0;
+    return context.layer.residual.dropout > 0;
 }
 
 void keep_dropout_masks(LayerEditor& layer, const PolicyContext& context) {
@@ -173,13 +173,13 @@ void keep_dense_routing(LayerEditor& layer, const PolicyContext& context) {
     timed::route_by_pytorch(layer, context);
     const EditedTensor& scores = must(layer.find(layer.forward(), "router scores"), "the router's scores");
     const std::int64_t taken = scores.taken + 1, returned = scores.returned;
-    const std::int64_t entries = context.sizes.rows_outside() * context.model.moe->experts;
+    const std::int64_t entries = context.sizes.rows_outside() * context.mixture()->experts;
     layer.add("routing probabilities", MemoryCategory::activations, entries * 4, taken, returned);
     layer.add("routing map", MemoryCategory::activations, entries, taken, returned);
 }
 
 bool weights_activations(const PolicyContext& context) {
-    return context.model.moe && !(context.model.gated_mlp && context.megatron().bias_activation_fusion) &&
+    return context.mixture() != nullptr && !(context.mixture()->gated && context.megatron().bias_activation_fusion) &&
            !context.sizes.modules.contains(RecomputeModule::moe_act);
 }
 

@@ -19,8 +19,8 @@ std::int64_t dispatcher_multiprocessors(TokenDispatcher dispatcher, const Megatr
 }
 
 bool sends_tokens_once(const PolicyContext& context) {
-    if (!context.model.moe || context.sizes.ep == 1) return false;
-    const TokenDispatcher dispatcher = context.model.moe->dispatcher;
+    if (context.mixture() == nullptr || context.sizes.ep == 1) return false;
+    const TokenDispatcher dispatcher = context.mixture()->dispatcher;
     return dispatcher == TokenDispatcher::deep_ep || dispatcher == TokenDispatcher::hybrid_ep;
 }
 
@@ -61,8 +61,8 @@ bool arranges_copies(const PieceStep& step) {
 void send_tokens_once(LayerEditor& layer, const PolicyContext& context) {
     // Tokens are sent unpermuted, with their probabilities and choices. After the exchange the received rows are read and the experts'
     // copies written; before the way back the results are summed.
-    const std::int64_t top_k = context.model.moe->top_k;
-    const bool hybrid = context.model.moe->dispatcher == TokenDispatcher::hybrid_ep;
+    const std::int64_t top_k = context.mixture()->top_k;
+    const bool hybrid = context.mixture()->dispatcher == TokenDispatcher::hybrid_ep;
     const bool in_exchange = context.megatron().permute_in_hybrid_ep && hybrid;
     const double received = received_bytes(context, layer.forward_steps());
     const double moved = received * (1 + share_of_different(top_k, static_cast<double>(context.sizes.ep)));
@@ -89,14 +89,14 @@ void send_tokens_once(LayerEditor& layer, const PolicyContext& context) {
             kept.push_back(step);
             kept.back().copies = top_k;
             // For HybridEP 16 multiprocessors reach the rate of 32 (deepseek-ai/DeepEP, docs/README_Hybrid-EP.md): they are no limit.
-            if (!hybrid) kept.back().multiprocessors = dispatcher_multiprocessors(context.model.moe->dispatcher, context.megatron());
+            if (!hybrid) kept.back().multiprocessors = dispatcher_multiprocessors(context.mixture()->dispatcher, context.megatron());
         }
         *steps = std::move(kept);
     }
 }
 
 bool gathers_tokens(const PolicyContext& context) {
-    return context.model.moe && context.model.moe->dispatcher == TokenDispatcher::all_gather;
+    return context.mixture() != nullptr && context.mixture()->dispatcher == TokenDispatcher::all_gather;
 }
 
 void gather_tokens(LayerEditor& layer, const PolicyContext& context) {
@@ -109,13 +109,13 @@ void gather_tokens(LayerEditor& layer, const PolicyContext& context) {
             if (!exchanges_over_ep(step)) continue;
             const bool rows = std::max(step.sent, step.received) == largest;
             step.collective = model::CollectiveKind::all_gather;
-            step.sent = step.received = tokens * (rows ? row : context.model.moe->experts * 4);
+            step.sent = step.received = tokens * (rows ? row : context.mixture()->experts * 4);
         }
     }
 }
 
 bool multiplies_experts_one_by_one(const PolicyContext& context) {
-    return context.model.moe && !context.model.moe->grouped_gemm && context.model.moe->experts / context.sizes.ep > 1;
+    return context.mixture() != nullptr && !context.mixture()->grouped_gemm && context.mixture()->experts / context.sizes.ep > 1;
 }
 
 void multiply_experts_one_by_one(LayerEditor& layer, const PolicyContext& /*context*/) {
@@ -127,7 +127,7 @@ void multiply_experts_one_by_one(LayerEditor& layer, const PolicyContext& /*cont
 }
 
 bool sorts_in_place(const PolicyContext& context) {
-    return context.model.moe && context.model.moe->dispatcher == TokenDispatcher::all_to_all && context.model.moe->experts > 1 &&
+    return context.mixture() != nullptr && context.mixture()->dispatcher == TokenDispatcher::all_to_all && context.mixture()->experts > 1 &&
            context.sizes.ep * context.sizes.etp == 1;
 }
 
@@ -150,7 +150,7 @@ void sort_in_place(LayerEditor& layer, const PolicyContext& /*context*/) {
 void route_by_pytorch(LayerEditor& layer, const PolicyContext& context) {
     // Scores, the choice and two tables, in fp32; with groups of experts also their sums, a mask and its result (moe_utils.py,
     // group_limited_topk); for a balancing loss within each sequence the scores and choices once more.
-    const MoeSpec& moe = *context.model.moe;
+    const Mixture& moe = *context.mixture();
     const double passes = 6 + (moe.groups > 0 ? 4 : 0) + (moe.sequence_auxiliary_loss > 0 ? 2 : 0);
     const double bytes = 4 * passes * static_cast<double>(context.sizes.rows_outside() * moe.experts);
     for (PieceSteps* steps : {&layer.forward_steps(), &layer.backward_steps()}) {
@@ -167,7 +167,7 @@ void route_by_pytorch(LayerEditor& layer, const PolicyContext& context) {
 }
 
 bool exchanges_copies(const PolicyContext& context) {
-    return context.model.moe && !sends_tokens_once(context);
+    return context.mixture() != nullptr && !sends_tokens_once(context);
 }
 
 void move_probabilities_with_rows(LayerEditor& layer, const PolicyContext& /*context*/) {
@@ -186,7 +186,7 @@ void move_probabilities_with_rows(LayerEditor& layer, const PolicyContext& /*con
 // --- Experts -------------------------------------------------------------------------------------------------------------
 
 bool adds_expert_biases(const PolicyContext& context) {
-    return context.model.moe && context.model.mlp_bias;
+    return context.mixture() != nullptr && context.mixture()->bias;
 }
 
 void add_expert_biases(LayerEditor& layer, const PolicyContext& context) {
@@ -195,7 +195,7 @@ void add_expert_biases(LayerEditor& layer, const PolicyContext& context) {
     // probabilities and biases each a product and a sum (4 + 4 + 4). The gradients of the first GEMM's biases are summed over those of the
     // rows. Launches: two splits of views, a product and a sum for each expert; six and a sum of biases in the backward.
     const double rows = received_bytes(context, layer.forward_steps()) / static_cast<double>(bytes_of(context.sizes.dtype));
-    const std::int64_t experts = context.model.moe->experts / context.sizes.ep;
+    const std::int64_t experts = context.mixture()->experts / context.sizes.ep;
     const auto replace = [](PieceSteps& steps, std::string_view old, PieceStep with) {
         const auto found = std::find_if(steps.begin(), steps.end(), [&](const PieceStep& step) { return op_named(step, old); });
         if (found == steps.end()) return;
@@ -222,10 +222,10 @@ void add_expert_biases(LayerEditor& layer, const PolicyContext& context) {
 }
 
 bool clamps_products(const PolicyContext& context) {
-    const ModelSpec& model = context.model;
-    return model.moe && model.moe->grouped_gemm && model.gated_mlp &&
-           (model.activation == Activation::clamped_swish ||
-            (model.activation == Activation::gelu && context.megatron().activation_clamp > 0)) &&
+    const Mixture* const mixture = context.mixture();
+    return mixture != nullptr && mixture->grouped_gemm && mixture->gated &&
+           (mixture->activation == Activation::clamped_swish ||
+            (mixture->activation == Activation::gelu && context.megatron().activation_clamp > 0)) &&
            context.megatron().bias_activation_fusion && !fuses_expert_activations(context);
 }
 
@@ -252,7 +252,7 @@ void clamp_products(LayerEditor& layer, const PolicyContext& /*context*/) {
 
 bool fuses_expert_activations(const PolicyContext& context) {
     const QuantisedFormat format = context.training.format();
-    return context.model.moe && context.megatron().op_fuser && context.model.gated_mlp && fp8::products(context) &&
+    return context.mixture() != nullptr && context.megatron().op_fuser && context.mixture()->gated && fp8::products(context) &&
            (format == QuantisedFormat::mxfp8 || format == QuantisedFormat::nvfp4) &&
            context.sizes.traits.architecture >= architectures::kBlackwell;
 }
@@ -279,9 +279,9 @@ void fuse_expert_activations(LayerEditor& layer, const PolicyContext& /*context*
 
 bool pads_expert_rows(const PolicyContext& context) {
     // DeepEP and HybridEP pad during their permutation; a capacity gives aligned numbers of rows.
-    return context.model.moe && context.model.moe->grouped_gemm && fp8::products(context) &&
-           context.model.moe->dispatcher == TokenDispatcher::all_to_all && !context.model.moe->pad_to_capacity &&
-           context.model.moe->experts / context.sizes.ep > 1;
+    return context.mixture() != nullptr && context.mixture()->grouped_gemm && fp8::products(context) &&
+           context.mixture()->dispatcher == TokenDispatcher::all_to_all && !context.mixture()->pad_to_capacity &&
+           context.mixture()->experts / context.sizes.ep > 1;
 }
 
 void pad_expert_rows(LayerEditor& layer, const PolicyContext& context) {
@@ -304,14 +304,14 @@ void pad_expert_rows(LayerEditor& layer, const PolicyContext& context) {
 }
 
 bool quantises_by_expert(const PolicyContext& context) {
-    return context.model.moe && context.model.moe->grouped_gemm && fp8::products(context) && !fuses_expert_activations(context);
+    return context.mixture() != nullptr && context.mixture()->grouped_gemm && fp8::products(context) && !fuses_expert_activations(context);
 }
 
 void quantise_by_expert(LayerEditor& layer, const PolicyContext& context) {
     // Under tensorwise scaling each expert's rows have a tensor of their own, its data, transpose, scale and amax allocated one by one, and
     // three more kernels compute the amax and the scale; the other recipes allocate memory for all experts at once
     // (csrc/extensions/cast.cpp, split_quantize; csrc/quantizer.cpp, Float8CurrentScalingQuantizer).
-    const std::int64_t experts = context.model.moe->experts / context.sizes.ep;
+    const std::int64_t experts = context.mixture()->experts / context.sizes.ep;
     const std::int64_t beside = context.training.format() == QuantisedFormat::tensorwise ? 2 * (3 + 5) : 0;
     const auto launch = [](PieceSteps& steps, StepPass pass, std::int64_t launches) {
         const auto product =

@@ -94,7 +94,7 @@ void leave_attention(LayerEditor& layer, const PolicyContext& context) {
         if (!is_output && !of_core && tensor.taken < output->taken && chosen.contains(qkv_linear)) leaving.leave(tensor);
     }
     // Latent attention has a separate norm before its projections; otherwise the two are one module.
-    if (chosen.contains(context.model.mla ? attn_norm : qkv_linear)) leaving.leave_stream();
+    if (chosen.contains(context.latent() != nullptr ? attn_norm : qkv_linear)) leaving.leave_stream();
 }
 
 void leave_mixture(LayerEditor& layer, const PolicyContext& context) {
@@ -105,7 +105,7 @@ void leave_mixture(LayerEditor& layer, const PolicyContext& context) {
     const EditedTensor* const product = named(leaving.kept(), "expert first product");
     if (product == nullptr) return;  // no rows, or all of it is recomputed
     if (chosen.contains(expert_fc1)) {
-        const std::int64_t width = context.model.moe->expert_ffn / context.sizes.etp * (context.model.gated_mlp ? 2 : 1);
+        const std::int64_t width = context.mixture()->expert_ffn / context.sizes.etp * (context.mixture()->gated ? 2 : 1);
         const std::int64_t rows = product->bytes / bytes_of(context.sizes.dtype) / width * context.model.routed_width();
         const EditedTensor* input = nullptr;  // the latest before the activation
         for (const EditedTensor& tensor : leaving.kept()) {

@@ -25,40 +25,30 @@ namespace {
 
 using model::MemoryCategory;
 
-/// A model of a single layer of one kind.
-ModelSpec shortened(const ModelSpec& model, const PieceSizes& sizes, bool mixtures) {
-    ModelSpec few = as_built_by(sizes.engine, model);
-    few.layers = 1;
-    few.mtp_layers = 0;
-    if (sizes.fuses_windows) few.sliding_window = 0;
-    few.moe_layers.clear();
-    few.window_layers.clear();
-    few.rotary_layers.clear();
-    if (!few.compositions.empty()) {
-        few.composition_of_layer.resize(1);
-        if (few.moe) few.moe_layers.assign(1, mixtures);
-        return few;
+/// The layer as it is recorded. Features that no device computes are replaced by similar ones that keep the same memory: a norm over the
+/// whole width, if ranks share kv heads, by one of each head; ranks that share a kv head, with a gate in their packed rows, by ranks of one
+/// kv head each; an odd rotary width by the next even one.
+Layer recordable(const ModelSpec& model, Layer layer, const PieceSizes& sizes) {
+    auto* const attention = layer.mixer ? std::get_if<Attention>(&*layer.mixer) : nullptr;
+    auto* const latent = layer.mixer ? std::get_if<LatentAttention>(&*layer.mixer) : nullptr;
+    if (sizes.fuses_windows && (attention != nullptr || latent != nullptr)) layer.window = 0;
+    if (attention != nullptr) {
+        const bool shares_heads = sizes.tp > attention->kv_heads;
+        if (attention->qk_norm == QkNorm::per_head || (attention->qk_norm == QkNorm::full_width && shares_heads))
+            attention->qk_norm = QkNorm::shared_by_heads;
+        if (attention->output_gate && shares_heads) attention->kv_heads = sizes.tp;
     }
-    if (mixtures) {
-        few.moe_layers.assign(1, true);
-    } else {
-        few.moe.reset();
-        if (few.ffn == 0) few.ffn = few.hidden;  // a model of only MoE layers, whose dense half-layer is not used
+    if (latent != nullptr) {
+        if (sizes.engine == Engine::megatron && model.compositions.empty())
+            latent->query_norm = latent->latent_norms && latent->q_lora_rank == 0;  // as as_built_by() has it
+        if (latent->rotary && latent->qk_rope_head_dim % 2 != 0) {
+            ++latent->qk_rope_head_dim;
+            if (latent->qk_nope_head_dim > 1) --latent->qk_nope_head_dim;
+            if (latent->index_heads > 0) latent->index_head_dim = std::max(latent->index_head_dim, latent->qk_rope_head_dim);
+        }
     }
-    // Features that no device computes are replaced by similar ones that keep the same memory: a norm over the whole width, if ranks share
-    // kv heads, by one of each head; an odd rotary width by the next even one.
-    if (few.qk_norm_full_width && sizes.tp > few.kv_heads) few.qk_norm_full_width = false;
-    few.qk_norm_per_head = false;
-    // Ranks that share a kv head, with a gate in their packed rows, become ranks of one kv head each.
-    if (few.attention_output_gate && sizes.tp > few.kv_heads) few.kv_heads = sizes.tp;
-    if (few.moe) few.order = LayerOrder::sequential;
-    const bool turned = few.compositions.empty() || few.position != PositionEmbedding::none;
-    if (few.mla && turned && few.mla->qk_rope_head_dim % 2 != 0) {
-        ++few.mla->qk_rope_head_dim;
-        if (few.mla->qk_nope_head_dim > 1) --few.mla->qk_nope_head_dim;
-        if (few.mla->index_heads > 0) few.mla->index_head_dim = std::max(few.mla->index_head_dim, few.mla->qk_rope_head_dim);
-    }
-    return few;
+    if (feed_forward_as<Mixture>(layer) != nullptr) layer.norms.order = LayerOrder::sequential;
+    return layer;
 }
 
 /// Groups of one rank that report the layout's group sizes.
@@ -79,22 +69,20 @@ struct Groups {
     }
 };
 
-model::WeightTable weights_of(model::Device& device, const ModelSpec& model, const PieceSizes& sizes,
-                              const std::shared_ptr<const StageSplit>& split) {
-    Layout layout;
-    layout.sizes.tp = sizes.tp;
-    layout.sizes.cp = sizes.cp;
+model::WeightTable weights_of(model::Device& device, const ModelSpec& model, const ChunkLayers& layers, const PieceSizes& sizes,
+                              const StageChunk& chunk) {
+    const auto* const mixture = feed_forward_as<Mixture>(layers.decoders.front());
+    ParallelSizes parallel;
+    parallel.tp = sizes.tp;
+    parallel.cp = sizes.cp;
     // A trace excludes weights: one expert's represent all. Casts to fp8 are recorded for each.
-    const bool one_expert = model.moe && sizes.fp8 == OwnFp8::none;
-    layout.sizes.ep = one_expert ? model.moe->experts : sizes.ep;
-    layout.sizes.etp = sizes.etp;
-    layout.sizes.world = sizes.tp * sizes.cp * layout.sizes.ep * sizes.etp;
-    layout.split = split;
+    const bool one_expert = mixture != nullptr && sizes.fp8 == OwnFp8::none;
+    parallel.ep = one_expert ? mixture->experts : sizes.ep;
+    parallel.etp = sizes.etp;
     model::WeightTable table;
     std::array<std::vector<model::Weight>, 2> followed;  // all weights but experts', and experts'
-    const auto experts = model.moe ? static_cast<std::size_t>(model.moe->experts / sizes.ep) : 0;
-    const auto parameters = stage_parameters(model, layout, 0);
-    for (const Parameter& parameter : parameters.front()) {
+    const auto experts = mixture != nullptr ? static_cast<std::size_t>(mixture->experts / sizes.ep) : 0;
+    for (const Parameter& parameter : chunk_parameters(model, layers, parallel, chunk, true)) {
         const auto& s = parameter.shape;
         const model::Shape shape = s.size() == 1   ? model::Shape{s[0]}
                                    : s.size() == 2 ? model::Shape{s[0], s[1]}
@@ -116,11 +104,6 @@ model::WeightTable weights_of(model::Device& device, const ModelSpec& model, con
     return table;
 }
 
-bool carries_states(const ModelSpec& model) {
-    const LayerKinds kinds = layer_kinds(model);
-    return std::any_of(kinds.mixers.begin(), kinds.mixers.end(), [](const LayerHalf& mixer) { return mixer.carries_state; });
-}
-
 /// Context parallelism runs one step for each rank, and after the first few they are equal: fewer ranks with the same number of rows each
 /// allocate and free the same tensors in the same order at their peak. widen_gathered() corrects tensors with the rows of all ranks.
 
@@ -129,15 +112,16 @@ CpCommType exchange_traced(const PieceSizes& sizes) {
     return sizes.cp_comm_type == CpCommType::a2a_p2p ? CpCommType::p2p : sizes.cp_comm_type;
 }
 
-bool takes_steps(const ModelSpec& model, const PieceSizes& sizes) {
+bool takes_steps(const Layer& layer, const PieceSizes& sizes) {
     // An indexer scores the keys of all ranks at once, and a state sees the whole sequence of a share of the heads.
-    if ((model.mla && model.mla->index_heads > 0) || carries_states(model)) return false;
+    const auto* const latent = mixer_as<LatentAttention>(layer);
+    if ((latent != nullptr && latent->index_heads > 0) || (layer.mixer && carries_state(*layer.mixer))) return false;
     const bool by_steps = exchange_traced(sizes) == CpCommType::p2p || sizes.cp_comm_type == CpCommType::all_gather;
     return !sizes.whole_ring && by_steps && sizes.cp > kRingParts && sizes.cp % kRingParts == 0;
 }
 
-PieceSizes with_few_steps(const ModelSpec& model, PieceSizes sizes) {
-    if (!takes_steps(model, sizes)) return sizes;
+PieceSizes with_few_steps(const Layer& layer, PieceSizes sizes) {
+    if (!takes_steps(layer, sizes)) return sizes;
     sizes.sequence = sizes.sequence / sizes.cp * kRingParts;
     sizes.cp = kRingParts;
     return sizes;
@@ -151,7 +135,7 @@ void widen_gathered(PieceTrace& trace, std::int64_t times) {
 }
 
 /// Copies that every rank sends to each expert; the experts of this rank, the first, get more of them.
-std::vector<std::int64_t> uneven_copies(const MoeSpec& moe, const PieceSizes& sizes, double received) {
+std::vector<std::int64_t> uneven_copies(const Mixture& moe, const PieceSizes& sizes, double received) {
     const std::int64_t copies = sizes.rows_outside() * moe.top_k, local = moe.experts / sizes.ep, others = moe.experts - local;
     const auto here =
         std::min(copies, static_cast<std::int64_t>(std::llround(received * static_cast<double>(copies) / static_cast<double>(sizes.ep))));
@@ -169,11 +153,14 @@ struct Recorded {
     PieceSteps steps;
 };
 
-Recorded run_layers(const ModelSpec& model, const PieceSizes& sizes, model::RoutingLog* routing, bool recomputed) {
+Recorded run_layers(const ModelSpec& model, const ChunkLayers& layers, const PieceSizes& sizes, std::int64_t depths,
+                    model::RoutingLog* routing, bool recomputed) {
     StageSplitRequest request;
-    request.layers = model.layers;
-    request.mtp_layers = model.mtp_layers;
-    const auto split = std::make_shared<const StageSplit>(make_stage_split(request));
+    request.layers = 1;
+    request.mtp_layers = depths;
+    const StageSplit split = make_stage_split(request);
+    const StageChunk& contents = split.chunk(0, 0);
+    const auto* const mixture = feed_forward_as<Mixture>(layers.decoders.front());
     model::MetaDevice device({.keep_allocations = true, .keep_ops = false, .stands_for = sizes.traits});
     PieceRecorder recorder(device, sizes.keep_steps, sizes.engine == Engine::mgplan);
     Groups groups(sizes, recorder);
@@ -195,17 +182,17 @@ Recorded run_layers(const ModelSpec& model, const PieceSizes& sizes, model::Rout
     if (sizes.engine == Engine::mgplan) context.offloaded = sizes.offloaded;  // for Megatron-LM see the policies of offload_policies.hpp
     context.routing_log = routing;
     std::optional<model::ExpertBiases> biases;
-    if (model.moe && model.moe->expert_bias)
+    if (mixture != nullptr && mixture->expert_bias)
         context.expert_biases =
-            &biases.emplace(device, std::vector<std::int64_t>{0}, model.moe->experts, model::statistics_dtype(sizes.dtype));
+            &biases.emplace(device, std::vector<std::int64_t>{0}, mixture->experts, model::statistics_dtype(sizes.dtype));
     model::RecomputeChoice recompute;
     recompute.modules = sizes.modules;
     if (recomputed) {
         recompute.full = RecomputeMethod::uniform;
         recompute.layers = 1;
     }
-    const model::WeightTable weights = weights_of(device, model, sizes, split);
-    model::ModelChunk chunk(model, split->chunk(0, 0), weights, recompute);
+    const model::WeightTable weights = weights_of(device, model, layers, sizes, contents);
+    model::ModelChunk chunk(model, layers, contents, weights, recompute);
     model::MicrobatchContext microbatch;
     microbatch.batch = sizes.micro_batch;
     microbatch.sequence = sizes.sequence;
@@ -213,7 +200,7 @@ Recorded run_layers(const ModelSpec& model, const PieceSizes& sizes, model::Rout
         return device.empty({sizes.rows()}, Dtype::int32, MemoryCategory::activations, name);
     };
     const model::Tensor ids = ids_of("token ids"), targets = ids_of("target ids");
-    for (std::int64_t depth = 0; depth < model.mtp_layers; ++depth) microbatch.mtp_targets.push_back(ids_of("target ids"));
+    for (std::int64_t depth = 0; depth < depths; ++depth) microbatch.mtp_targets.push_back(ids_of("target ids"));
     model::ChunkSaved saved;
     device.set_listener(&recorder);
     (void)chunk.forward(context, microbatch, ids, targets, saved);
@@ -311,18 +298,13 @@ void add_depth(const Recorded& recorded, std::size_t mtp, std::vector<PieceRange
     add_front(end_of(at("attention backward")), end_of(depth), embedding);
 }
 
-bool mixer_carries_state(const ModelSpec& model) {
-    if (model.compositions.empty()) return false;
-    const Layer layer = typed_layer(model, 0);
-    return layer.mixer && carries_state(*layer.mixer);
-}
-
-PieceTrace trace_layers(const ModelSpec& model, const PieceSizes& sizes, model::RoutingLog* routing) {
-    Recorded recorded = run_layers(model, sizes, routing, false);
+PieceTrace trace_layer(const ModelSpec& model, const Layer& traced, const PieceSizes& sizes, model::RoutingLog* routing) {
+    Recorded recorded = run_layers(model, {{traced}, {}}, sizes, 0, routing, false);
     PieceTrace trace;
     trace.tensors = std::move(recorded.tensors);
     std::int64_t layer = 0;
-    const bool carries_state = mixer_carries_state(model);
+    const Piece mixer = traced.mixer && carries_state(*traced.mixer) ? Piece::recurrent : Piece::attention;
+    const Piece feed_forward = feed_forward_as<Mixture>(traced) != nullptr ? Piece::mixture : Piece::dense;
     for (std::size_t i = 0; i < recorded.ranges.size(); ++i) {
         const RecordedRange& range = recorded.ranges[i];
         const auto add = [&](Piece piece) {
@@ -335,9 +317,9 @@ PieceTrace trace_layers(const ModelSpec& model, const PieceSizes& sizes, model::
         else if (range.name.starts_with("head"))
             add_head(recorded, i, trace.pieces);
         else if (range.name.starts_with("attention"))
-            add(carries_state ? Piece::recurrent : Piece::attention);
+            add(mixer);
         else if (range.name.starts_with("mlp"))
-            add(model.is_moe_layer(layer) ? Piece::mixture : Piece::dense);
+            add(feed_forward);
     }
     return trace;
 }
@@ -362,17 +344,21 @@ bool PieceTrace::holds(Piece piece) const {
     return std::any_of(pieces.begin(), pieces.end(), [&](const PieceRange& range) { return range.piece == piece; });
 }
 
-PieceTrace trace_dense_pieces(const ModelSpec& model, const PieceSizes& sizes) {
-    PieceTrace trace = trace_layers(shortened(model, sizes, false), with_few_steps(model, sizes), nullptr);
-    if (takes_steps(model, sizes)) widen_gathered(trace, sizes.cp / kRingParts);
+PieceTrace trace_dense_pieces(const ModelSpec& model, const Layer& layer, const PieceSizes& sizes) {
+    PieceTrace trace = trace_layer(model, recordable(model, layer, sizes), with_few_steps(layer, sizes), nullptr);
+    if (takes_steps(layer, sizes)) widen_gathered(trace, sizes.cp / kRingParts);
     return trace;
 }
 
 PieceTrace trace_prediction(const ModelSpec& model, const PieceSizes& sizes, bool recomputed) {
-    ModelSpec few = shortened(model, sizes, false);
+    ModelSpec few = model;
     few.mtp_layers = std::min(model.mtp_layers, kMostDepths);
     few.mtp_repeated = false;  // a depth runs the same ops whether or not it shares weights
-    Recorded recorded = run_layers(few, with_few_steps(few, sizes), nullptr, recomputed);
+    few.window_layers.clear();
+    const Layer traced = recordable(few, layer_kinds(model).plain_layers.front(), sizes);
+    ChunkLayers layers{{traced}, traced};
+    if (!sizes.fuses_windows) layers.prediction->window = few.window_of_layer(1);
+    Recorded recorded = run_layers(few, layers, with_few_steps(traced, sizes), few.mtp_layers, nullptr, recomputed);
     PieceTrace trace;
     trace.tensors = std::move(recorded.tensors);
     for (std::size_t i = 0; i < recorded.ranges.size(); ++i) {
@@ -417,7 +403,8 @@ std::optional<PieceTrace> with_rows(const PieceTrace& one, const PieceTrace& two
     return result;
 }
 
-PieceTrace trace_mixture(const ModelSpec& model, const PieceSizes& sizes, double received) {
+PieceTrace trace_mixture(const ModelSpec& model, const Layer& layer, const PieceSizes& sizes, double received) {
+    const Mixture& mixture = *feed_forward_as<Mixture>(layer);
     PieceSizes rows = sizes;
     rows.sequence = sizes.rows();
     rows.micro_batch = rows.cp = 1;
@@ -425,15 +412,15 @@ PieceTrace trace_mixture(const ModelSpec& model, const PieceSizes& sizes, double
     // traces the same total number of rows instead, which overestimates.
     const bool beyond = received > static_cast<double>(sizes.ep);
     if (beyond ||
-        (received > 1 && static_cast<double>(sizes.etp) * static_cast<double>(sizes.ep) * static_cast<double>(model.moe->experts) > 1e6)) {
+        (received > 1 && static_cast<double>(sizes.etp) * static_cast<double>(sizes.ep) * static_cast<double>(mixture.experts) > 1e6)) {
         rows.sequence =
             static_cast<std::int64_t>(std::ceil(static_cast<double>(rows.sequence) * received / static_cast<double>(sizes.tp))) * sizes.tp;
-        return trace_layers(shortened(model, rows, true), rows, nullptr);
+        return trace_layer(model, recordable(model, layer, rows), rows, nullptr);
     }
-    if (received == 1 || sizes.ep == 1) return trace_layers(shortened(model, sizes, true), rows, nullptr);
+    if (received == 1 || sizes.ep == 1) return trace_layer(model, recordable(model, layer, sizes), rows, nullptr);
     model::RoutingLog routing;
-    routing.assume_alike(uneven_copies(*model.moe, sizes, received));
-    return trace_layers(shortened(model, sizes, true), rows, &routing);
+    routing.assume_alike(uneven_copies(mixture, sizes, received));
+    return trace_layer(model, recordable(model, layer, sizes), rows, &routing);
 }
 
 }  // namespace mgplan::simulator

@@ -83,8 +83,8 @@ struct PieceTrace {
 /// Ranks of a ring that are traced if it has more and they divide it; the steps of all others are equal.
 inline constexpr std::int64_t kRingParts = 4;
 /// Traces embedding, mixer, dense MLP and head: everything except MoE. The model may have features that no device computes yet, as long as
-/// they do not change a size. With compositions the first layer is traced, which must not be MoE.
-[[nodiscard]] PieceTrace trace_dense_pieces(const ModelSpec& model, const PieceSizes& sizes);
+/// they do not change a size. `layer`: one of the model's without MoE (LayerKinds::plain_layers).
+[[nodiscard]] PieceTrace trace_dense_pieces(const ModelSpec& model, const Layer& layer, const PieceSizes& sizes);
 /// Maximum number of traced depths of multi-token prediction: the first, the last, and one that represents those between them.
 inline constexpr std::int64_t kMostDepths = 3;
 /// Traces norm, loss and multi-token prediction around its layers, which are the decoder's; the model must have multi-token prediction.
@@ -97,9 +97,9 @@ inline constexpr std::int64_t kMostDepths = 3;
                                                   std::int64_t rows_of_one = 1, bool with_steps = true);
 /// A trace's tensors and ranges, without steps.
 [[nodiscard]] PieceTrace without_steps(const PieceTrace& trace);
-/// Traces a MoE layer; the model must have one, with compositions as its first layer. Only the number of rows matters, not how sequences
+/// Traces a MoE layer of the model (LayerKinds::mixture_layer). Only the number of rows matters, not how sequences
 /// and cp divide them. `received`: tokens that this rank's experts receive relative to the even split, at least 1; the number that each
 /// rank sends does not change.
-[[nodiscard]] PieceTrace trace_mixture(const ModelSpec& model, const PieceSizes& sizes, double received = 1);
+[[nodiscard]] PieceTrace trace_mixture(const ModelSpec& model, const Layer& layer, const PieceSizes& sizes, double received = 1);
 
 }  // namespace mgplan::simulator

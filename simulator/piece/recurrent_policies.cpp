@@ -22,12 +22,6 @@ using model::MemoryCategory;
 /// Tokens of a chunk (flash-linear-attention, ops/gated_delta_rule/chunk.py).
 constexpr std::int64_t kChunk = 64;
 
-/// The mixer of a traced layer; nullptr where it is of another kind.
-template <class Kind>
-const Kind* mixer_as(const PolicyContext& context) {
-    return std::get_if<Kind>(context.mixer);
-}
-
 const LayerEditor::Tensor& kept_output(LayerEditor& layer, std::string_view name) {
     const LayerEditor::Tensor* output = layer.find(layer.forward(), name);
     MGPLAN_ASSERT(output != nullptr, name);
@@ -44,9 +38,9 @@ struct DeltaSizes {
     std::int64_t rows, value_heads, key_dim, value_dim;
     explicit DeltaSizes(const PolicyContext& context)
         : rows(context.sizes.rows()),
-          value_heads(mixer_as<GatedDeltaNet>(context)->value_heads / context.sizes.tp),
-          key_dim(mixer_as<GatedDeltaNet>(context)->key_dim),
-          value_dim(mixer_as<GatedDeltaNet>(context)->value_dim) {}
+          value_heads(mixer_as<GatedDeltaNet>(context.layer)->value_heads / context.sizes.tp),
+          key_dim(mixer_as<GatedDeltaNet>(context.layer)->key_dim),
+          value_dim(mixer_as<GatedDeltaNet>(context.layer)->value_dim) {}
 };
 
 /// Sizes of this rank's delta rule.
@@ -54,7 +48,7 @@ model::DeltaRuleSizes rule_sizes(const PolicyContext& context) {
     const std::int64_t batch = context.sizes.micro_batch, cp = context.sizes.cp, places = context.sizes.rows() * cp / batch;
     const std::int64_t tp = context.sizes.tp * cp;  // divisor of the heads while the rule runs
     // Megatron-LM has kernels for gated delta nets, but no Kimi delta attention.
-    if (const auto* const kimi = mixer_as<KimiDeltaAttention>(context))
+    if (const auto* const kimi = mixer_as<KimiDeltaAttention>(context.layer))
         return {.places = places,
                 .batch = batch,
                 .key_heads = kimi->heads / tp,
@@ -62,7 +56,7 @@ model::DeltaRuleSizes rule_sizes(const PolicyContext& context) {
                 .key_dim = kimi->head_dim,
                 .value_dim = kimi->head_dim,
                 .channel_decays = true};
-    const auto* const net = mixer_as<GatedDeltaNet>(context);
+    const auto* const net = mixer_as<GatedDeltaNet>(context.layer);
     MGPLAN_ASSERT(net != nullptr, "the layer has a delta rule");
     return {.places = places,
             .batch = batch,
@@ -108,11 +102,11 @@ void hold_scratch_of_a_walk(LayerEditor& layer, TraceRange where, const PolicyCo
 }  // namespace
 
 bool scans(const PolicyContext& context) {
-    return mixer_as<Mamba2>(context) != nullptr;
+    return mixer_as<Mamba2>(context.layer) != nullptr;
 }
 
 bool applies_delta_rule(const PolicyContext& context) {
-    return mixer_as<GatedDeltaNet>(context) != nullptr;
+    return mixer_as<GatedDeltaNet>(context.layer) != nullptr;
 }
 
 void fuse_scans(LayerEditor& layer, const PolicyContext& context) {

@@ -19,12 +19,13 @@ std::int64_t stream_bytes(const PolicyContext& context) {
 
 /// True if bias, dropout and addition are separate kernels: always on main; on dev only with dropout, otherwise one compiled function.
 bool adds_apart(const PolicyContext& context) {
-    return !context.model.hyper_connections->learned_head || context.model.hidden_dropout > 0;
+    return !context.layer.residual.hyper_connections->learned_head || context.layer.residual.dropout > 0;
 }
 
 bool has_bias(const LayerEditor& layer, const PolicyContext& context) {
-    return layer.piece() == Piece::attention ? context.model.attention_output_bias
-                                             : layer.piece() == Piece::dense && context.model.mlp_bias;
+    if (layer.piece() == Piece::attention)
+        return context.latent() != nullptr ? context.latent()->output_bias : context.attention()->output_bias;
+    return layer.piece() == Piece::dense && feed_forward_as<Mlp>(context.layer)->bias;
 }
 
 LayerEditor::Tensor must(LayerEditor::Tensor* tensor, std::string_view name) {
@@ -46,7 +47,7 @@ void add_passes(PieceSteps& steps, std::string_view op, double passes, std::int6
 /// because a row's and a column's sums read the result of the previous division (an assumption). The backward reruns the forward, followed
 /// by about twice the number of kernels.
 void balance_by_kernels(LayerEditor& layer, const PolicyContext& context) {
-    const HyperConnections& sizes = *context.model.hyper_connections;
+    const HyperConnections& sizes = *context.layer.residual.hyper_connections;
     const std::int64_t forward = sizes.sinkhorn_iterations * (sizes.learned_head ? 2 : 6);
     for (PieceSteps* steps : {&layer.forward_steps(), &layer.backward_steps()}) {
         for (PieceStep& step : *steps) {
@@ -59,7 +60,7 @@ void balance_by_kernels(LayerEditor& layer, const PolicyContext& context) {
 }  // namespace
 
 bool mixed_by_kernels(const PolicyContext& context) {
-    return context.model.hyper_connections.has_value() && !context.megatron().fused_streams;
+    return context.layer.residual.hyper_connections.has_value() && !context.megatron().fused_streams;
 }
 
 void mix_by_kernels(LayerEditor& layer, const PolicyContext& context) {
@@ -86,7 +87,7 @@ void mix_by_kernels(LayerEditor& layer, const PolicyContext& context) {
 }
 
 bool mixed_at_once(const PolicyContext& context) {
-    return context.model.hyper_connections && context.megatron().fused_streams;
+    return context.layer.residual.hyper_connections && context.megatron().fused_streams;
 }
 
 void measure_with_product(LayerEditor& layer, const PolicyContext& /*context*/) {
@@ -98,7 +99,7 @@ void measure_with_product(LayerEditor& layer, const PolicyContext& /*context*/) 
 }
 
 bool in_fp32(const PolicyContext& context) {
-    return mixed_by_kernels(context) && context.model.hyper_connections->learned_head;
+    return mixed_by_kernels(context) && context.layer.residual.hyper_connections->learned_head;
 }
 
 void keep_fp32_streams(LayerEditor& layer, const PolicyContext& context) {

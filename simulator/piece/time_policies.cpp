@@ -24,7 +24,7 @@ double scores_of(const model::AttentionPart& part) {
 // --- Attention -----------------------------------------------------------------------------------------------------------
 
 bool splits_by_views(const PolicyContext& context) {
-    return !context.model.mla;
+    return context.latent() == nullptr;
 }
 
 void split_by_views(LayerEditor& layer, const PolicyContext& /*context*/) {
@@ -147,7 +147,7 @@ bool softmax_by_pytorch(const PolicyContext& context) {
     // (sequence, head) pairs that fills its blocks of four warps (csrc/megatron/scaled_upper_triang_masked_softmax.h: a warp per row above
     // 128 keys, else per two rows).
     const std::int64_t keys = context.sizes.sequence, rows = keys / context.sizes.cp;
-    const std::int64_t in_block = keys > 128 ? 4 : 8, pairs = context.sizes.micro_batch * context.model.heads / context.sizes.tp;
+    const std::int64_t in_block = keys > 128 ? 4 : 8, pairs = context.sizes.micro_batch * context.heads() / context.sizes.tp;
     const bool fits = keys > 16 && keys <= 16384 && rows % 4 == 0 && keys % 4 == 0 && pairs % in_block == 0;
     return !fits || !context.megatron().masked_softmax_fusion;
 }
@@ -158,7 +158,7 @@ void pass_scores_through_pytorch(LayerEditor& layer, const PolicyContext& contex
 }
 
 bool drops_scores(const PolicyContext& context) {
-    return context.training.attention != AttentionBackend::flash && context.model.attention_dropout > 0;
+    return context.training.attention != AttentionBackend::flash && context.scores().dropout > 0;
 }
 
 void drop_scores(LayerEditor& layer, const PolicyContext& context) {

@@ -46,7 +46,7 @@ void keep_operands(LayerEditor& layer, const PolicyContext& context) {
         }
     };
     std::ranges::for_each(kOperands, keep);
-    if (context.model.mla) std::ranges::for_each(kLatentOperands, keep);
+    if (context.latent() != nullptr) std::ranges::for_each(kLatentOperands, keep);
 }
 
 }  // namespace mgplan::simulator::weights

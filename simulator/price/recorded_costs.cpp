@@ -308,15 +308,13 @@ struct RecordedCosts::State {
     /// Attention of a plain layer, recorded for exactly these sizes with the given window.
     [[nodiscard]] PieceCost recorded_attention(const Shard& shard, const PieceSizes& sizes, std::int64_t window,
                                                std::size_t plain_layer) const {
-        ModelSpec windowed = kinds.plain_layers[plain_layer];
-        windowed.sliding_window = window;
-        windowed.full_attention_every = 0;
+        Layer layer = kinds.plain_layers[plain_layer];
+        layer.window = window;
         PieceSizes whole = sizes;
         whole.fuses_windows = false;
         whole.keep_steps = whole.whole_ring = true;
-        PieceTrace trace = trace_dense_pieces(windowed, whole);
-        const ModelSpec fields = fields_of_layer(kinds.plain_layers[plain_layer]);
-        const PolicyContext context{fields, workload.training, whole};
+        PieceTrace trace = trace_dense_pieces(workload.model, layer, whole);
+        const PolicyContext context{workload.model, layer, workload.training, whole};
         if (sizes.engine == Engine::megatron)
             apply_megatron_policies(trace, context);
         else
@@ -348,8 +346,8 @@ struct RecordedCosts::State {
         if (kinds.mixers[plain_layer].carries_state) {
             costs.mixers.push_back(price(trace, Piece::recurrent, shard));
             // tp divides its heads.
-            costs.mixers.back().forward_flops +=
-                model_flops_of_state(*kinds.mixers[plain_layer].mixer, static_cast<double>(sizes.rows()) / static_cast<double>(sizes.tp));
+            costs.mixers.back().forward_flops += model_flops_of_state(*kinds.mixers[plain_layer].layer.mixer,
+                                                                      static_cast<double>(sizes.rows()) / static_cast<double>(sizes.tp));
             costs.windowed.emplace_back();
             return;
         }

@@ -94,10 +94,11 @@ double model_flops(const ModelSpec& model, const BatchSpec& batch) {
     std::vector<double> mixers, feed_forwards;
     double loss = 0, ends = 0;  // GEMMs before and after the layers: of residual streams (Gemma 3n)
     for (std::size_t i = 0; i < kinds.plain_layers.size(); ++i) {
-        const PieceTrace trace = trace_dense_pieces(kinds.plain_layers[i], one);
+        const PieceTrace trace = trace_dense_pieces(counted, kinds.plain_layers[i], one);
         if (i < kinds.mixers.size()) {
-            const double of_state =
-                kinds.mixers[i].carries_state ? 3 * model_flops_of_state(*kinds.mixers[i].mixer, static_cast<double>(batch.sequence)) : 0;
+            const double of_state = kinds.mixers[i].carries_state
+                                        ? 3 * model_flops_of_state(*kinds.mixers[i].layer.mixer, static_cast<double>(batch.sequence))
+                                        : 0;
             mixers.push_back(flops_of(trace, piece_of_mixer(kinds.mixers[i]), packed_attention(batch).share) + of_state);
         }
         if (trace.holds(Piece::dense)) feed_forwards.push_back(flops_of(trace, Piece::dense));
@@ -106,7 +107,7 @@ double model_flops(const ModelSpec& model, const BatchSpec& batch) {
         ends = flops_of(trace, Piece::embedding) + flops_of(trace, Piece::norm);
     }
     const double mixture =
-        kinds.mixture() == LayerKindHalves::kNone ? 0 : flops_of(trace_mixture(kinds.mixture_layer, one), Piece::mixture);
+        kinds.mixture() == LayerKindHalves::kNone ? 0 : flops_of(trace_mixture(counted, kinds.mixture_layer, one), Piece::mixture);
     const auto of_half = [](const std::vector<double>& halves, int half) {
         return half == LayerKindHalves::kNone ? 0.0 : halves[static_cast<std::size_t>(half)];
     };

@@ -158,9 +158,9 @@ TEST_P(ChunkProfileOf, IsThatOfTheWholeChunk) {
         const bool full = c.recompute == Recompute::full;
         const LayerKinds kinds = layer_kinds(model);
         std::vector<PieceProfiles> plain;
-        for (const ModelSpec& layer : kinds.plain_layers) plain.push_back(piece_profiles(trace_dense_pieces(layer, sizes)));
+        for (const Layer& layer : kinds.plain_layers) plain.push_back(piece_profiles(trace_dense_pieces(model, layer, sizes)));
         PieceProfiles mixtures{};
-        if (model.moe) mixtures = piece_profiles(trace_mixture(kinds.mixture_layer, sizes));
+        if (model.moe) mixtures = piece_profiles(trace_mixture(model, kinds.mixture_layer, sizes));
         ShardProfiles shard = shard_profiles(kinds, plain, model.moe ? &mixtures : nullptr, sizes, model.hidden, model.streams());
         if (model.mtp_layers > 0) {
             shard.prediction = prediction_profiles(trace_prediction(model, sizes, false));

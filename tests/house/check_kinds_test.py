@@ -29,8 +29,7 @@ class Kinds(unittest.TestCase):
 
     def test_other_words_and_the_files_of_the_kinds_are_green(self):
         self.assertEqual(self.offences({**self.TABLE, "simulator/flops.cpp": 'if (step.kind == "wait") f(); if (name == "mlp") g(); h("mamba2");\n',
-                                        "plan/parameters/computed_state_spaces.cpp": 'if (part.kind == "mamba2") f();\n',
-                                        "model/layers/layer_half.cpp": 'if (part.kind == "mlp") f();\n'}), [])
+                                        "plan/parameters/composed_layer.cpp": 'if (part.kind == "mamba2") f();\n'}), [])
 
     def test_layers_that_hold_halves_are_no_kinds_own_file(self):
         (offence,) = self.offences({**self.TABLE, "model/layers/decoder_layer.cpp": 'return half.kind == "mlp";\n'})
@@ -46,10 +45,10 @@ class Kinds(unittest.TestCase):
 
     def test_long_files_that_mixers_touch_get_an_advice(self):
         long = "int f();\n" * 401
-        files = {**self.TABLE, "simulator/price/op_price.cpp": long, "model/layers/layer_half.cpp": long}
+        files = {**self.TABLE, "simulator/price/op_price.cpp": long, "model/layers/layer_half.hpp": long}
         self.assertEqual(self.offences(files), [])
         self.assertEqual(self.offences(files, ask=lambda root: list(check_kinds.advice(root))),
-                         ["model/layers/layer_half.cpp, which mixers touch, has 401 lines; ask whether there are two meanings"])
+                         ["model/layers/layer_half.hpp, which mixers touch, has 401 lines; ask whether there are two meanings"])
 
     def test_without_kinds_it_is_red(self):
         self.assertEqual(len(self.offences({})), 1)

@@ -18,6 +18,7 @@
 #include "simulator/piece/piece_trace.hpp"
 #include "simulator/price/recorded_flops.hpp"
 #include "tests/simulator/dgx_workload.hpp"
+#include "tests/simulator/traced_layer.hpp"
 
 namespace mgplan::simulator::gemma3n_test {
 namespace {

@@ -175,8 +175,7 @@ TEST(HybridCosts, MegatronsKernelsKeepMore) {
         const auto mixer = static_cast<std::size_t>(
             std::find_if(kinds.mixers.begin(), kinds.mixers.end(), [](const LayerHalf& half) { return half.carries_state; }) -
             kinds.mixers.begin());
-        PieceTrace trace = trace_dense_pieces(kinds.plain_layers[mixer], sizes);
-        const ModelSpec fields = fields_of_layer(kinds.plain_layers[mixer]);
+        PieceTrace trace = trace_dense_pieces(model, kinds.plain_layers[mixer], sizes);
         const auto walks = [&](bool backward) {
             std::vector<model::OwnKernels> found;
             for (const PieceStep& step : trace.range(Piece::recurrent, backward).steps) {
@@ -186,7 +185,7 @@ TEST(HybridCosts, MegatronsKernelsKeepMore) {
         };
         ASSERT_EQ(walks(false).size(), 1U) << "a scan or a delta rule";
         ASSERT_EQ(walks(true).size(), 1U);
-        const bool scans = std::holds_alternative<Mamba2>(*kinds.mixers[mixer].mixer);
+        const bool scans = std::holds_alternative<Mamba2>(*kinds.mixers[mixer].layer.mixer);
         // 64 heads of 64 and 4 groups a rank: four products with states of 128 and pairs of 128 places. 16 value heads of 128, two for a
         // key head: scores of both its vectors, four products with pairs of 64 places, three with states.
         EXPECT_EQ(walks(false)[0].product_flops,
@@ -196,7 +195,7 @@ TEST(HybridCosts, MegatronsKernelsKeepMore) {
         EXPECT_EQ(bytes_named(trace, "delta rule workspace") > 0, !scans);
         double own = 0;
         for (const PieceStep& step : trace.range(Piece::recurrent, false).steps) own += step.op.name == "delta_rule" ? step.op.flops : 0;
-        apply_megatron_policies(trace, {fields, work.training, sizes, &*kinds.mixers[mixer].mixer});
+        apply_megatron_policies(trace, {model, kinds.plain_layers[mixer], work.training, sizes});
         EXPECT_EQ(walks(false).size() + walks(true).size(), 0U) << "kernels of Triton";
         EXPECT_EQ(bytes_named(trace, "scan workspace"), 0);
         EXPECT_EQ(bytes_named(trace, "delta rule workspace"), 0);
@@ -236,10 +235,9 @@ struct StateUnderContext {
         sizes.engine = engine;
         sizes.keep_steps = true;
         sizes.traits.kind = model::DeviceKind::cuda;
-        trace = trace_dense_pieces(kinds.plain_layers[mixer], sizes);
+        trace = trace_dense_pieces(model, kinds.plain_layers[mixer], sizes);
         const Workload work = dgx_workload(model);
-        if (engine == Engine::megatron)
-            apply_megatron_policies(trace, {fields_of_layer(kinds.plain_layers[mixer]), work.training, sizes, &*kinds.mixers[mixer].mixer});
+        if (engine == Engine::megatron) apply_megatron_policies(trace, {model, kinds.plain_layers[mixer], work.training, sizes});
     }
     /// What each all-to-all over cp takes, forward or backward.
     [[nodiscard]] std::vector<std::int64_t> exchanges(bool backward) const {
@@ -321,9 +319,9 @@ std::vector<std::pair<std::string, std::int64_t>> scratch_of_rules(const ModelSp
     sizes.tp = 2;
     sizes.engine = Engine::megatron;
     sizes.traits.kind = device;
-    PieceTrace trace = trace_dense_pieces(kinds.plain_layers[mixer], sizes);
+    PieceTrace trace = trace_dense_pieces(spec, kinds.plain_layers[mixer], sizes);
     const Workload work = dgx_workload(spec);
-    apply_megatron_policies(trace, {fields_of_layer(kinds.plain_layers[mixer]), work.training, sizes, &*kinds.mixers[mixer].mixer});
+    apply_megatron_policies(trace, {spec, kinds.plain_layers[mixer], work.training, sizes});
     std::map<std::int64_t, std::pair<std::string, std::int64_t>> taken, returned;
     for (const auto& tensor : trace.tensors) {
         const auto named = [&](std::string_view words) { return tensor.name.find(words) != std::string_view::npos; };

@@ -11,6 +11,7 @@
 #include "planner/constraints.hpp"
 #include "simulator/cost_model.hpp"
 #include "simulator/piece/piece_trace.hpp"
+#include "tests/simulator/traced_layer.hpp"
 
 namespace mgplan::simulator::indexer_costs_test {
 namespace {

@@ -18,6 +18,7 @@
 #include "simulator/price/op_price.hpp"
 #include "simulator/price/recorded_flops.hpp"
 #include "tests/simulator/dgx_workload.hpp"
+#include "tests/simulator/traced_layer.hpp"
 
 namespace mgplan::simulator::selective_scan_costs_test {
 namespace {

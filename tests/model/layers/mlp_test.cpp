@@ -12,7 +12,7 @@ void expect_gradients_hold(const ModelSpec& model, EnumSet<RecomputeModule> reco
     auto parameters = layer_parameters(model, LayerKind::dense, 1, 1, 1, "");
     std::erase_if(parameters, [](const Parameter& parameter) { return parameter.name.find("mlp.") == std::string::npos; });
     const WeightTable weights = rank.weights_for(parameters);
-    const Mlp layer(model, weights, "", 1, recompute);
+    const auto layer = second_half<Mlp>(alone(model, weights, recompute, 1));
     const Tensor x = rank.maker.random({10, model.hidden}), dy = rank.maker.random({10, model.hidden});
     const auto loss = [&] {
         MlpSaved saved;

@@ -9,6 +9,7 @@
 #include "model/layers/routing_log.hpp"
 #include "model/ops/elementwise.hpp"
 #include "model/optimizer/chunk_buffers.hpp"
+#include "plan/parameters/model_adapter.hpp"
 #include "runtime/comm/in_process/in_process_world.hpp"
 #include "tests/model/ops/support.hpp"
 #include "tests/support/small_models.hpp"
@@ -26,13 +27,17 @@ ModelSpec small_model(RouterScore score) {
     return model;
 }
 
+Mixture mixture_of(const ModelSpec& model) {
+    return std::get<Mixture>(*typed_layer(model, 0).feed_forward);
+}
+
 /// A layer with its buffers on a world of one.
 struct OneLayer {
     explicit OneLayer(const ModelSpec& spec, EnumSet<RecomputeModule> recompute = {})
         : model(spec),
           parameters(layer_parameters(model, LayerKind::moe, 1, 1, 1, kPrefix)),
           buffers(device, parameters, Dtype::fp64, {.grad_dtype = Dtype::fp64}),
-          layer(model, buffers.weights(), kPrefix, 0, recompute),
+          layer(mixture_of(model), layer_site(model, typed_layer(model, 0), buffers.weights(), kPrefix, 0, recompute)),
           alone(world.view(0).join("alone", std::vector<std::int32_t>{0})) {
         // Wide enough that rows differ in their choice and none is near a tie.
         initialize_weights(model, parameters, buffers.weights(), {}, {.seed = 5, .deviation = 0.7});
@@ -196,7 +201,7 @@ TEST(MoeLayer, HasTheGradientOfWhatCapacityLeaves) {
         OneLayer one(model);
         MoeSaved saved;
         (void)one.layer.forward(one.context, one.microbatch, one.x, saved);
-        const std::int64_t capacity = expert_capacity(*model.moe, kRows);
+        const std::int64_t capacity = expert_capacity(mixture_of(model), kRows);
         EXPECT_EQ(capacity, 3);  // ceil(10 · 2 / 4 · 0.6)
         const auto kept = read(saved.mixture->router.kept);
         EXPECT_GT(std::count(kept.begin(), kept.end(), -1), 0) << "something is dropped";
@@ -228,7 +233,7 @@ TEST(MoeLayer, WithWideCapacityIsDropless) {
     OneLayer dropless(model);
     model.moe->capacity_factor = 1000;
     OneLayer roomy(model);
-    EXPECT_EQ(expert_capacity(*model.moe, kRows), kRows);
+    EXPECT_EQ(expert_capacity(mixture_of(model), kRows), kRows);
     EXPECT_EQ(read(roomy.backward()), read(dropless.backward()));
 }
 

@@ -16,7 +16,8 @@ struct Further {
         parameters = stage_parameters(model, layout, 0).at(0);
         std::erase_if(parameters, [](const Parameter& parameter) { return parameter.name.starts_with("decoder."); });
         weights = rank.weights_for(parameters);
-        mtp.emplace(model, weights, model.mtp_layers, weights.at("output_layer.weight"), EnumSet<RecomputeModule>{}, recompute_all);
+        mtp.emplace(model, typed_layer(model, model.layers), weights, model.mtp_layers, weights.at("output_layer.weight"),
+                    EnumSet<RecomputeModule>{}, recompute_all);
         rank.context.losses = rank.maker.zeros({3}, Dtype::fp64);
         x = rank.maker.random({10, 8});
         // Two sequences of five; row = place · 2 + sequence.

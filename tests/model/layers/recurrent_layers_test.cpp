@@ -97,7 +97,7 @@ void expect_gradients_hold(const ModelSpec& model, EnumSet<RecomputeModule> reco
     rank.context.norm_epsilon = 0.1;
     const auto parameters = parameters_of(model);
     const WeightTable weights = rank.weights_for(parameters);
-    const DecoderLayer layer(model, weights, "", 0, recompute);
+    const DecoderLayer layer(alone(model, weights, recompute));
     const Tensor x = rank.maker.random({10, model.hidden}), dy = rank.maker.random({10, model.hidden});
     const auto loss = [&] {
         DecoderLayer::Saved saved;
@@ -169,7 +169,7 @@ TEST(RecurrentLayers, GradientsOfAttentionWithAGatedOutputHold) {
 std::int64_t values_kept(const ModelSpec& model, EnumSet<RecomputeModule> recompute = {}) {
     OneRank rank;
     const WeightTable weights = rank.weights_for(parameters_of(model));
-    const DecoderLayer layer(model, weights, "", 0, recompute);
+    const DecoderLayer layer(alone(model, weights, recompute));
     const Tensor x = rank.maker.random({10, model.hidden});
     const auto activations = static_cast<std::size_t>(MemoryCategory::activations);
     const std::int64_t before = rank.device.memory().current[activations];

@@ -12,35 +12,35 @@
 namespace mgplan::model::residual_test {
 namespace {
 
-ModelSpec dropping(double probability) {
-    ModelSpec model = layer_model();
-    model.hidden_dropout = probability;
-    return model;
+ResidualPath dropping(double probability, std::int64_t layer, ResidualPlace place) {
+    Residual residual;
+    residual.dropout = probability;
+    return {residual, true, layer, place};
 }
 
 TEST(Residual, GradientsHoldWithAndWithoutDropout) {
     for (const double probability : {0.0, 0.4}) {
-        const ModelSpec model = dropping(probability);
+        const ResidualPath path = dropping(probability, 1, ResidualPlace::mlp);
         OneRank rank;
         const Tensor x = rank.maker.random({10, 8}), residual = rank.maker.random({10, 8}), dy = rank.maker.random({10, 8});
-        const auto loss = [&] { return weigh(add_residual(rank.context, rank.microbatch, model, 1, ResidualPlace::mlp, x, residual), dy); };
-        expect_gradient("x", x, residual_backward(rank.context, rank.microbatch, model, 1, ResidualPlace::mlp, dy), loss);
+        const auto loss = [&] { return weigh(path.sum(rank.context, rank.microbatch, x, residual), dy); };
+        expect_gradient("x", x, path.backward(rank.context, rank.microbatch, dy), loss);
         expect_gradient("residual", residual, dy, loss);
     }
 }
 
 /// Which values of a stream of ones survive, and with what factor.
-std::vector<double> mask(OneRank& rank, const ModelSpec& model, std::int64_t layer, ResidualPlace place, std::int64_t width) {
+std::vector<double> mask(OneRank& rank, double probability, std::int64_t layer, ResidualPlace place, std::int64_t width) {
     const std::int64_t rows = positions_of(rank.context, rank.microbatch).rows();
     const Tensor ones = make(rank.device, {rows, width}, Dtype::fp64, std::vector<double>(static_cast<std::size_t>(rows * width), 1.0));
-    return read(residual_backward(rank.context, rank.microbatch, model, layer, place, ones));
+    return read(dropping(probability, layer, place).backward(rank.context, rank.microbatch, ones));
 }
 
 TEST(Residual, KeepsTheFractionItShould) {
     for (const double probability : {0.1, 0.5, 0.9}) {
         OneRank rank;
         rank.microbatch.sequence = 100;
-        const auto values = mask(rank, dropping(probability), 0, ResidualPlace::attention, 500);
+        const auto values = mask(rank, probability, 0, ResidualPlace::attention, 500);
         ASSERT_EQ(values.size(), 100'000U);
         double kept = 0;
         for (const double value : values) {
@@ -54,28 +54,26 @@ TEST(Residual, KeepsTheFractionItShould) {
 }
 
 TEST(Residual, DrawsAnewForEveryLayerPlaceSequenceAndStep) {
-    const ModelSpec model = dropping(0.5);
     OneRank rank;
-    const auto first = mask(rank, model, 0, ResidualPlace::attention, 16);
-    EXPECT_EQ(mask(rank, model, 0, ResidualPlace::attention, 16), first) << "and nothing else";
-    EXPECT_NE(mask(rank, model, 1, ResidualPlace::attention, 16), first);
-    EXPECT_NE(mask(rank, model, 0, ResidualPlace::mlp, 16), first);
-    EXPECT_NE(mask(rank, model, 0, ResidualPlace::embedding, 16), first);
+    const auto first = mask(rank, 0.5, 0, ResidualPlace::attention, 16);
+    EXPECT_EQ(mask(rank, 0.5, 0, ResidualPlace::attention, 16), first) << "and nothing else";
+    EXPECT_NE(mask(rank, 0.5, 1, ResidualPlace::attention, 16), first);
+    EXPECT_NE(mask(rank, 0.5, 0, ResidualPlace::mlp, 16), first);
+    EXPECT_NE(mask(rank, 0.5, 0, ResidualPlace::embedding, 16), first);
     rank.microbatch.first_sequence += 2;
-    EXPECT_NE(mask(rank, model, 0, ResidualPlace::attention, 16), first);
+    EXPECT_NE(mask(rank, 0.5, 0, ResidualPlace::attention, 16), first);
     rank.microbatch.first_sequence -= 2;
     ++rank.microbatch.dropout_seed;
-    EXPECT_NE(mask(rank, model, 0, ResidualPlace::attention, 16), first);
+    EXPECT_NE(mask(rank, 0.5, 0, ResidualPlace::attention, 16), first);
 }
 
 // The same sequence in another microbatch, beside other sequences: its rows of the mask stay.
 TEST(Residual, MasksFollowTheSequenceNotTheMicrobatch) {
-    const ModelSpec model = dropping(0.5);
     OneRank rank;  // sequences 3 and 4
-    const auto both = mask(rank, model, 0, ResidualPlace::mlp, 8);
+    const auto both = mask(rank, 0.5, 0, ResidualPlace::mlp, 8);
     rank.microbatch.batch = 1;
     rank.microbatch.first_sequence = 4;
-    const auto alone = mask(rank, model, 0, ResidualPlace::mlp, 8);
+    const auto alone = mask(rank, 0.5, 0, ResidualPlace::mlp, 8);
     for (std::size_t place = 0; place < 5; ++place) {
         for (std::size_t i = 0; i < 8; ++i) EXPECT_EQ(alone[place * 8 + i], both[(place * 2 + 1) * 8 + i]);
     }
@@ -98,8 +96,8 @@ Backwards backwards(const ModelSpec& model, bool in_norms) {
     rank.context.adds_path_in_norms = in_norms;
     const auto parameters = layer_parameters(model, LayerKind::dense, 1, 1, 1, "");
     const WeightTable weights = rank.weights_for(parameters);
-    const SelfAttention attention(model, weights, "", 0, {});
-    const Mlp mlp(model, weights, "", 0, {});
+    const auto attention = first_half<SelfAttention>(alone(model, weights));
+    const auto mlp = second_half<Mlp>(alone(model, weights));
     const Tensor x = rank.maker.random({10, model.hidden}), dy = rank.maker.random({10, model.hidden});
     SelfAttentionSaved attended;
     MlpSaved transformed;
@@ -117,14 +115,15 @@ Backwards backwards(const ModelSpec& model, bool in_norms) {
 }
 
 TEST(Residual, GradientsOfThePathAreAddedByNormsWithTheSameBits) {
-    ModelSpec normed = layer_model(), bare = layer_model(), beside = layer_model();
+    ModelSpec normed = layer_model(), bare = layer_model(), beside = layer_model(), dropped = layer_model();
+    dropped.hidden_dropout = 0.3;
     normed.normed_residual = NormedResidual{};
     bare.pre_norms = false;
     beside.order = LayerOrder::parallel;
     const struct {
         ModelSpec model;
         int sums, sums_in_norms;
-    } cases[] = {{layer_model(), 2, 0}, {dropping(0.3), 2, 0}, {normed, 2, 2}, {bare, 2, 2}, {beside, 1, 0}};
+    } cases[] = {{layer_model(), 2, 0}, {dropped, 2, 0}, {normed, 2, 2}, {bare, 2, 2}, {beside, 1, 0}};
     for (const auto& [model, sums, sums_in_norms] : cases) {
         const Backwards behind = backwards(model, false), within = backwards(model, true);
         EXPECT_EQ(within.gradients, behind.gradients);

@@ -8,6 +8,7 @@
 #include "model/layers/fp8_weight.hpp"
 #include "model/layers/model_chunk.hpp"
 #include "model/meta/meta_device.hpp"
+#include "plan/parameters/model_adapter.hpp"
 #include "plan/parameters/parameters.hpp"
 #include "tests/support/small_models.hpp"
 
@@ -84,7 +85,7 @@ std::int64_t kept(const ModelSpec& model, bool sequence_parallel, EnumSet<Recomp
         if (fp8 && parameter.linear_weight) weight.fp8 = make_fp8_weight(device, shape[0], shape[1], scaling);
         weights.add(parameter.name, std::move(weight));
     }
-    const DecoderLayer layer(model, weights, "", 0, recompute);
+    const DecoderLayer layer(layer_site(model, typed_layer(model, 0), weights, "", 0, recompute));
     const MicrobatchContext microbatch{.batch = kBatch, .sequence = kSequence, .first_sequence = 0, .dropout_seed = 1};
     const std::int64_t rows = kBatch * kSequence / (sequence_parallel ? kTp : 1);
     DecoderLayer::Saved saved;

@@ -22,7 +22,7 @@ void expect_gradients_hold(const ModelSpec& model, EnumSet<RecomputeModule> reco
     OneRank rank;
     const auto parameters = attention_parameters(model);
     const WeightTable weights = rank.weights_for(parameters);
-    const SelfAttention layer(model, weights, "", 0, recompute);
+    const auto layer = first_half<SelfAttention>(alone(model, weights, recompute));
     const Tensor x = rank.maker.random({10, model.hidden}), dy = rank.maker.random({10, model.hidden});
     const auto loss = [&] {
         SelfAttentionSaved saved;
@@ -155,7 +155,7 @@ Passed pass(const ModelSpec& model, bool packed, EnumSet<RecomputeModule> recomp
     rank.context.attends_packed = packed;
     const auto parameters = attention_parameters(model);
     const WeightTable weights = rank.weights_for(parameters);
-    const SelfAttention layer(model, weights, "", 0, recompute);
+    const auto layer = first_half<SelfAttention>(alone(model, weights, recompute));
     const Tensor x = rank.maker.random({10, model.hidden}), dy = rank.maker.random({10, model.hidden});
     SelfAttentionSaved saved;
     Passed passed;
@@ -215,7 +215,7 @@ TEST(SelfAttention, WithoutQueriesTheValuesSeenSoFarAreAveraged) {
     auto values = read(packed);
     for (std::int64_t head = 0; head < 4; ++head) std::fill_n(values.begin() + head * 12 * 8, 4 * 8, 0.0);
     rank.device.write(packed, values.data());
-    const SelfAttention layer(model, weights, "", 0, {});
+    const auto layer = first_half<SelfAttention>(alone(model, weights));
     SelfAttentionSaved saved;
     (void)layer.forward(rank.context, rank.microbatch, rank.maker.random({5, 8}), saved);
     // A row's values: those of each head behind its queries and keys.

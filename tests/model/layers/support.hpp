@@ -8,7 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "model/layers/context.hpp"
+#include "model/layers/layer_half.hpp"
+#include "plan/parameters/model_adapter.hpp"
 #include "plan/parameters/parameters.hpp"
 #include "runtime/comm/in_process/in_process_world.hpp"
 #include "runtime/cpu/cpu_device.hpp"
@@ -52,6 +53,22 @@ private:
     runtime::InProcessWorld world_{1};
     std::unique_ptr<Communicator> alone_;
 };
+
+/// One layer of a model alone, whose weights have no prefix.
+inline LayerSite alone(const ModelSpec& model, const WeightTable& weights, EnumSet<RecomputeModule> recompute = {},
+                       std::int64_t number = 0) {
+    return layer_site(model, typed_layer(model, number), weights, "", number, recompute);
+}
+
+/// The half of class `Half` of such a layer.
+template <class Half>
+Half first_half(const LayerSite& site) {
+    return std::visit([&](const auto& kind) { return std::get<Half>(half_of<TokenMixer>(kind, site)); }, *site.layer.mixer);
+}
+template <class Half>
+Half second_half(const LayerSite& site) {
+    return std::visit([&](const auto& kind) { return std::get<Half>(half_of<FeedForward>(kind, site)); }, *site.layer.feed_forward);
+}
 
 /// What a layer test checks: a loss, its gradient by the layer's backward (which also fills the weights' gradients), and the
 /// weights that the loss depends on.

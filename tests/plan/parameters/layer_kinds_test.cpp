@@ -1,5 +1,4 @@
 #include "plan/parameters/layer_kinds.hpp"
-#include "plan/parameters/counted_only.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -55,7 +54,8 @@ TEST(LayerKinds, OfFieldsAreAttentionWithAnMlpOrExpertsAndAWindowOrNone) {
     EXPECT_THAT(kinds.without_window, ElementsAre(0, 1, 1)) << "a window changes no parameter and no tensor";
     EXPECT_THAT(kinds.first_layer, ElementsAre(0, 1, 2));
     EXPECT_EQ(kinds.plain_layers.size(), 1U);
-    EXPECT_EQ(kinds.plain_layers.front(), model);
+    EXPECT_TRUE(feed_forward_as<Mlp>(kinds.plain_layers.front()));
+    EXPECT_TRUE(feed_forward_as<Mixture>(kinds.mixture_layer));
 }
 
 TEST(LayerKinds, TellFirstAndLastLayersInBf16Apart) {
@@ -104,13 +104,12 @@ TEST(LayerKinds, OfPartsAreTheirHalvesEachRecordedOnce) {
     EXPECT_EQ(kinds.of_layer.front(), kinds.of_layer.back());
     // Mamba-2 with the MLP, attention alone; the experts alone.
     ASSERT_EQ(kinds.plain_layers.size(), 2U);
-    for (const ModelSpec& layer : kinds.plain_layers) {
-        EXPECT_EQ(layer.layers, 1);
-        EXPECT_FALSE(is_counted_only(layer));
-        EXPECT_FALSE(layer.is_moe_layer(0));
-    }
-    EXPECT_FALSE(is_counted_only(kinds.mixture_layer));
-    EXPECT_TRUE(kinds.mixture_layer.is_moe_layer(0));
+    EXPECT_TRUE(mixer_as<Mamba2>(kinds.plain_layers[0]));
+    EXPECT_TRUE(feed_forward_as<Mlp>(kinds.plain_layers[0]));
+    EXPECT_TRUE(mixer_as<Attention>(kinds.plain_layers[1]));
+    EXPECT_FALSE(kinds.plain_layers[1].feed_forward);
+    EXPECT_FALSE(kinds.mixture_layer.mixer);
+    EXPECT_TRUE(feed_forward_as<Mixture>(kinds.mixture_layer));
 }
 
 TEST(LayerKinds, OneKindOfMixtureHasAPrice) {

@@ -12,6 +12,7 @@
 
 #include "simulator/memory/chunk_profile.hpp"
 #include "tests/simulator/round_numbers.hpp"
+#include "tests/simulator/traced_layer.hpp"
 #include "tests/support/data_folder.hpp"
 
 namespace mgplan::simulator::engine_policies_test {
@@ -40,7 +41,7 @@ protected:
         PieceSizes theirs = sizes;
         theirs.engine = Engine::megatron;
         PieceTrace trace = model.moe ? trace_mixture(model, theirs) : trace_dense_pieces(model, theirs);
-        apply_megatron_policies(trace, {model, training, theirs});
+        apply_megatron_policies(trace, {model, traced_layer(model, model.moe.has_value()), training, theirs});
         return piece_profiles(trace);
     }
     /// Bytes that engine megatron keeps of a piece beyond mgplan's own layers.
@@ -152,7 +153,7 @@ TEST_F(Policies, KeepInputsOfLinearLayersInFp8) {
     EXPECT_EQ(kept_more(Piece::attention), -(rows * h - scale)) << "the norm's output; the projection's input is the core's output";
     EXPECT_EQ(kept_more(Piece::dense), -(rows * h - scale) - (rows * model.ffn - scale)) << "norm's and activation's output";
     PieceTrace trace = trace_dense_pieces(model, sizes);
-    apply_megatron_policies(trace, {model, training, sizes});
+    apply_megatron_policies(trace, {model, traced_layer(model), training, sizes});
     std::vector<std::int64_t> gradients;
     for (const auto& tensor : trace.tensors) {
         if (tensor.name == "output gradient in fp8" && trace.range(Piece::dense, true).contains(tensor.taken))
@@ -221,7 +222,7 @@ TEST_F(Policies, GatherInFp8) {
         training.megatron.fp8_recipe = recipe;
         sizes.traits.architecture = architecture;
         PieceTrace trace = trace_dense_pieces(model, sizes);
-        apply_megatron_policies(trace, {model, training, sizes});
+        apply_megatron_policies(trace, {model, traced_layer(model), training, sizes});
         std::vector<std::int64_t> bytes;
         const PieceRange &forward = trace.range(Piece::dense, false), &backward = trace.range(Piece::dense, true);
         for (const auto& tensor : trace.tensors) {
@@ -261,7 +262,7 @@ TEST_F(Policies, GiveBackWhatTheyTakeUnderFp8) {
                         if ((piece == Piece::mixture) == model.moe.has_value()) expect_balance(piece);
                     }
                     PieceTrace trace = model.moe ? trace_mixture(model, sizes) : trace_dense_pieces(model, sizes);
-                    apply_megatron_policies(trace, {model, training, sizes});
+                    apply_megatron_policies(trace, {model, traced_layer(model, model.moe.has_value()), training, sizes});
                     for (const auto& tensor : trace.tensors)
                         EXPECT_TRUE(tensor.bytes >= 0 && (tensor.returned < 0 || tensor.returned > tensor.taken)) << tensor.name;
                 }

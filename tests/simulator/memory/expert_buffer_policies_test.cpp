@@ -7,6 +7,7 @@
 #include "simulator/cost_model.hpp"
 #include "simulator/memory/chunk_profile.hpp"
 #include "tests/simulator/round_numbers.hpp"
+#include "tests/simulator/traced_layer.hpp"
 
 namespace mgplan::simulator::expert_buffer_policies_test {
 namespace {
@@ -37,7 +38,7 @@ protected:
     /// What a forward keeps where experts receive so many times the rows of an even split, and what its backward leaves of it.
     [[nodiscard]] std::pair<std::int64_t, std::int64_t> kept_and_left(double received) const {
         PieceTrace trace = trace_mixture(model, sizes, received);
-        apply_megatron_policies(trace, {model, training, sizes});
+        apply_megatron_policies(trace, {model, traced_layer(model, true), training, sizes});
         const PassProfile profile = piece_profiles(trace)[static_cast<std::size_t>(Piece::mixture)];
         return {profile.forward.net_total(), profile.forward.net_total() + profile.backward.net_total()};
     }

@@ -7,6 +7,7 @@
 
 #include "simulator/memory/chunk_profile.hpp"
 #include "tests/simulator/round_numbers.hpp"
+#include "tests/simulator/traced_layer.hpp"
 
 namespace mgplan::simulator::offload_policies_test {
 namespace {
@@ -38,7 +39,7 @@ protected:
         PieceSizes asked = sizes;
         asked.offloaded = modules;
         PieceTrace trace = model.moe ? trace_mixture(model, asked) : trace_dense_pieces(model, asked);
-        apply_megatron_policies(trace, {model, training, asked});
+        apply_megatron_policies(trace, {model, traced_layer(model, model.moe.has_value()), training, asked});
         const PassProfile profile = piece_profiles(trace)[static_cast<std::size_t>(piece)];
         return {profile.forward.net_total(), profile.forward.net_total() + profile.backward.net_total(), trace.range(piece, false).to_host};
     }

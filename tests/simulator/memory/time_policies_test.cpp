@@ -11,6 +11,7 @@
 #include "simulator/piece/engine_policies.hpp"
 #include "simulator/piece/piece_trace.hpp"
 #include "tests/simulator/round_numbers.hpp"
+#include "tests/simulator/traced_layer.hpp"
 
 namespace mgplan::simulator::time_policies_test {
 namespace {
@@ -36,7 +37,7 @@ protected:
 
     [[nodiscard]] PieceSteps steps(Piece piece, bool backward) const {
         PieceTrace trace = piece == Piece::mixture ? trace_mixture(model, sizes) : trace_dense_pieces(model, sizes);
-        apply_megatron_policies(trace, {model, training, sizes});
+        apply_megatron_policies(trace, {model, traced_layer(model, piece == Piece::mixture), training, sizes});
         return trace.range(piece, backward).steps;
     }
     /// Ops by name, "+=" for products into a gradient, collectives by kind, "wait" with its share.

@@ -6,6 +6,7 @@
 
 #include "simulator/memory/chunk_profile.hpp"
 #include "tests/simulator/round_numbers.hpp"
+#include "tests/simulator/traced_layer.hpp"
 
 namespace mgplan::simulator::weight_gradient_policies_test {
 namespace {
@@ -30,7 +31,7 @@ protected:
     [[nodiscard]] PieceTrace traced(bool put_off, Piece piece) {
         training.megatron.delay_wgrad = put_off;
         PieceTrace trace = piece == Piece::mixture ? trace_mixture(model, sizes) : trace_dense_pieces(model, sizes);
-        apply_megatron_policies(trace, {model, training, sizes});
+        apply_megatron_policies(trace, {model, traced_layer(model, piece == Piece::mixture), training, sizes});
         return trace;
     }
     /// Bytes that an op in the middle of a backward finds, of the piece's own tensors: at the instant at which the last tensor of that name

@@ -11,6 +11,7 @@
 
 #include "simulator/piece/piece_trace.hpp"
 #include "tests/simulator/round_numbers.hpp"
+#include "tests/simulator/traced_layer.hpp"
 
 namespace mgplan::simulator::piece_steps_test {
 namespace {

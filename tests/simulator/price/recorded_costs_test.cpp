@@ -9,6 +9,7 @@
 #include "planner/constraints.hpp"
 #include "simulator/cost_model.hpp"
 #include "tests/simulator/price/recorded_piece.hpp"
+#include "tests/simulator/traced_layer.hpp"
 
 namespace mgplan::simulator::recorded_costs_test {
 namespace {
@@ -393,7 +394,8 @@ TEST(RecordedCosts, ARingOfTwoAndOneOfFourTellWhatOneOfEightCosts) {
         sizes.traits.kind = model::DeviceKind::cuda;
         sizes.traits.fused_attention = true;
         PieceTrace trace = trace_dense_pieces(workload.model, sizes);
-        if (engine == Engine::megatron) apply_megatron_policies(trace, {workload.model, workload.training, sizes});
+        if (engine == Engine::megatron)
+            apply_megatron_policies(trace, {workload.model, traced_layer(workload.model), workload.training, sizes});
         double flops = 0;
         int kernels = 0;
         for (const PieceStep& step : trace.range(Piece::attention, false).steps) {

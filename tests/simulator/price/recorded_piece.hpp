@@ -9,6 +9,7 @@
 #include "simulator/piece/piece_trace.hpp"
 #include "simulator/price/recorded_costs.hpp"
 #include "tests/simulator/round_numbers.hpp"
+#include "tests/simulator/traced_layer.hpp"
 
 namespace mgplan::simulator {
 
@@ -27,7 +28,8 @@ protected:
         own.traits.architecture = workload.cluster.compute_capability;
         own.traits.fused_attention = workload.training.attention == AttentionBackend::flash;
         PieceTrace trace = piece == Piece::mixture ? trace_mixture(workload.model, own) : trace_dense_pieces(workload.model, own);
-        if (own.engine == Engine::megatron) apply_megatron_policies(trace, {workload.model, workload.training, own});
+        if (own.engine == Engine::megatron)
+            apply_megatron_policies(trace, {workload.model, traced_layer(workload.model, piece == Piece::mixture), workload.training, own});
         return trace;
     }
 

@@ -1,15 +1,16 @@
-#include "plan/parameters/computed_parts.hpp"
+#include "plan/parameters/composed_layer.hpp"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <variant>
 
 #include <gtest/gtest.h>
 
-#include "plan/parameters/composed_layer.hpp"
+#include "plan/model/layer_parts.hpp"
 #include "plan/parameters/model_adapter.hpp"
 
-namespace mgplan::computed_parts_test {
+namespace mgplan::composed_layer_test {
 namespace {
 
 const LayerPart kMamba{"mamba2", {{"inner", 128}, {"heads", 4}, {"groups", 2}, {"state", 16}, {"conv", 4}}};
@@ -43,21 +44,18 @@ std::vector<std::string_view> names_of(std::variant<Kinds...>* /*type*/) {
     return {Kinds::kKind...};
 }
 
-TEST(ComputedParts, AreTheTypedKindsWithTheRoleOfTheirHalf) {
+TEST(ComposedLayer, MixersAreTheTypedKinds) {
     const auto mixers = names_of(static_cast<Mixer*>(nullptr));
     std::size_t halves = 0;
     for (const PartKind* kind : part_kinds()) {
-        const PartRole role = kind->traits.role;
         const bool mixes = std::find(mixers.begin(), mixers.end(), kind->name) != mixers.end();
-        const bool feeds = role == PartRole::feed_forward || role == PartRole::mixture;
-        EXPECT_EQ(find_computed_part({std::string(kind->name), {}}) != nullptr, mixes || feeds) << kind->name;
-        EXPECT_EQ(mixes, role == PartRole::mixer) << kind->name;
+        EXPECT_EQ(mixes, kind->traits.role == PartRole::mixer) << kind->name;
         halves += mixes ? 1 : 0;
     }
     EXPECT_EQ(halves, mixers.size());
 }
 
-TEST(ComputedParts, ComeBackFromTheTypedLayerThatTheyState) {
+TEST(ComposedLayer, ComeBackFromTheTypedLayerThatTheyState) {
     EXPECT_TRUE(computes({norm(2), kMamba, kMlp}));
     EXPECT_TRUE(computes({norm(1), kMamba}));
     EXPECT_TRUE(computes({norm(2), kMamba, kExperts, kShared}));
@@ -72,7 +70,7 @@ TEST(ComputedParts, ComeBackFromTheTypedLayerThatTheyState) {
     EXPECT_FALSE(computes({with(norm(2), "bias", 1), kMamba, kMlp})) << "norms of another form than the model's";
 }
 
-TEST(ComputedParts, OutsideTheLayersAreWhatLayersRead) {
+TEST(ComposedLayer, OutsideTheLayersAreWhatLayersRead) {
     const LayerPart block{"shared_block", {{"query_heads", 4}, {"kv_heads", 4}, {"head_dim", 32}, {"width", 96}}};
     LayerPart reader = kMamba;
     reader.kind = "shared_block_mamba2";
@@ -89,7 +87,7 @@ TEST(ComputedParts, OutsideTheLayersAreWhatLayersRead) {
     EXPECT_FALSE(computes({norm(1), kMamba}, {})) << "no final norm";
 }
 
-TEST(ComputedParts, PublishedSetsOfRecomputedModulesComeFirst) {
+TEST(ComposedLayer, PublishedSetsOfRecomputedModulesComeFirst) {
     ModelSpec model;
     EXPECT_EQ(usual_recompute_modules(model), EnumSet<RecomputeModule>{RecomputeModule::core_attn});
     model.compositions = {{"attention", {{"attention", {}}}}, {"compressed", {{"compressed_attention", {}}}}};
@@ -98,4 +96,4 @@ TEST(ComputedParts, PublishedSetsOfRecomputedModulesComeFirst) {
 }
 
 }  // namespace
-}  // namespace mgplan::computed_parts_test
+}  // namespace mgplan::composed_layer_test
