@@ -423,9 +423,10 @@ Calibration calibration_of(const ClusterSpec& cluster, Software software) {
         for (const auto& [name, each] : cluster.calibration->parameters) set(calibration, name, each.value);
     }
     if (assumed_efficiencies(cluster)) {
-        for (double* deviation : {&calibration.run_deviation, &calibration.product_deviation, &calibration.fp8_deviation,
-                                  &calibration.expert_deviation, &calibration.host_deviation, &calibration.communication_deviation})
-            *deviation *= 2;
+        for (Deviations* side : {&calibration.faster, &calibration.slower}) {
+            for (double* deviation : {&side->run, &side->products, &side->fp8, &side->experts, &side->host, &side->communication})
+                *deviation *= 2;
+        }
     }
     return calibration;
 }

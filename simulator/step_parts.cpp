@@ -35,6 +35,13 @@ double host_share(double device, double issue) {
     return 1 / (1 + ratio * ratio * ratio * ratio);
 }
 
+/// True if the host runs ahead of the device across passes, so that slow launches hide behind long kernels. Megatron-LM waits for the
+/// device after each exchange between stages (p2p_communication.py, batch_p2p_sync), and in MoE layers for the token counts, unless all
+/// experts are padded to their capacity (moe/token_dispatcher.py, drop_and_pad).
+bool host_runs_ahead(const StepInputs& in) {
+    return in.layout.sizes.pp == 1 && (!in.workload.model.moe || in.workload.model.moe->pad_to_capacity);
+}
+
 /// Number of a piece's kernels that a CUDA graph replays, so that the host does not launch them one by one.
 struct Replayed {
     int forward = 0, backward = 0;
@@ -75,9 +82,10 @@ struct PassTimes::PieceTime {
         const double device_forward = piece.forward + ahead.total();
         of_backward = piece.backward + back.total() + again + again_exposed.total();
         // The host launches kernels one by one; the device waits if kernels are shorter than that.
-        const double issue_forward = launches(piece.kernels_forward, replayed.forward) * host_of.kernel;
+        const double kernel = host_runs_ahead(in) ? host_of.kernel : host_of.waiting;
+        const double issue_forward = launches(piece.kernels_forward, replayed.forward) * kernel;
         const double issue_backward =
-            (launches(piece.kernels_backward, replayed.backward) + (recomputed ? piece.kernels_forward : 0)) * host_of.kernel +
+            (launches(piece.kernels_backward, replayed.backward) + (recomputed ? piece.kernels_forward : 0)) * kernel +
             (recomputed ? host_of.checkpoint : 0);
         forward = beside_host(device_forward, issue_forward);
         backward = beside_host(of_backward, issue_backward);
@@ -120,13 +128,6 @@ double recomputed_share(const StepInputs& in, int rank) {
         recomputed += std::min(layout.recompute_num_layers, in.split.chunks[index].layers());
     }
     return static_cast<double>(recomputed) / static_cast<double>(stage.layers());
-}
-
-/// True if the host runs ahead of the device across passes, so that slow launches hide behind long kernels. Megatron-LM waits for the
-/// device after each exchange between stages (p2p_communication.py, batch_p2p_sync), and in MoE layers for the token counts, unless all
-/// experts are padded to their capacity (moe/token_dispatcher.py, drop_and_pad).
-bool host_runs_ahead(const StepInputs& in) {
-    return in.layout.sizes.pp == 1 && (!in.workload.model.moe || in.workload.model.moe->pad_to_capacity);
 }
 
 /// Takes the maximum of host and device once for forward and backward, instead of once for each piece.

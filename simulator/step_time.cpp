@@ -294,9 +294,8 @@ void finish_rates(const StepInputs& in, const StageTime& slowest, double recompu
     parts.products = std::max(0.0, time.compute_seconds + time.bubble_seconds - parts.host);
     if (quantised(in.workload.training.precision)) parts.fp8_products = parts.products;
     if (slowest.total() > 0) parts.expert_layers = parts.products * slowest.expert_layers / slowest.total();
-    const double half_width = kFourFifths * relative_deviation(parts, in.calibration);
-    time.interval_low = time.iteration_seconds * std::max(0.0, 1 - half_width);
-    time.interval_high = time.iteration_seconds * (1 + half_width);
+    time.interval_low = time.iteration_seconds * std::max(0.0, 1 - kFourFifths * relative_deviation(parts, in.calibration.faster));
+    time.interval_high = time.iteration_seconds * (1 + kFourFifths * relative_deviation(parts, in.calibration.slower));
 
     const double world = static_cast<double>(in.layout.sizes.world);
     const double tokens = static_cast<double>(in.workload.batch.global_batch * in.workload.batch.sequence);

@@ -4,15 +4,15 @@
 
 namespace mgplan::simulator {
 
-double relative_deviation(const TimeParts& parts, const Calibration& calibration) {
-    if (parts.iteration <= 0) return calibration.run_deviation;
+double relative_deviation(const TimeParts& parts, const Deviations& deviations) {
+    if (parts.iteration <= 0) return deviations.run;
     const auto square = [&](double seconds, double deviation) {
         const double share = seconds / parts.iteration * deviation;
         return share * share;
     };
-    return std::sqrt(calibration.run_deviation * calibration.run_deviation + square(parts.products, calibration.product_deviation) +
-                     square(parts.fp8_products, calibration.fp8_deviation) + square(parts.expert_layers, calibration.expert_deviation) +
-                     square(parts.host, calibration.host_deviation) + square(parts.communication, calibration.communication_deviation));
+    return std::sqrt(deviations.run * deviations.run + square(parts.products, deviations.products) +
+                     square(parts.fp8_products, deviations.fp8) + square(parts.expert_layers, deviations.experts) +
+                     square(parts.host, deviations.host) + square(parts.communication, deviations.communication));
 }
 
 }  // namespace mgplan::simulator

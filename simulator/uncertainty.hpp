@@ -18,7 +18,7 @@ struct TimeParts {
 /// Standard deviation relative to the predicted iteration. Errors within a part are fully correlated, those of different parts independent:
 /// variances of the parts add up (JCGM 100, "Guide to the Expression of Uncertainty in Measurement", 5.1.2), plus the variance between runs
 /// (clocks, other jobs, settings that no configuration states).
-[[nodiscard]] double relative_deviation(const TimeParts& parts, const Calibration& calibration);
+[[nodiscard]] double relative_deviation(const TimeParts& parts, const Deviations& deviations);
 
 /// Half-width, in standard deviations, of the interval that holds 80 % of a normal distribution.
 inline constexpr double kFourFifths = 1.2816;

@@ -15,7 +15,7 @@ double all_to_all_seconds(double bytes, const GroupPath& path, const Calibration
     const double inside = path.inside * path.reached(bytes) * calibration.all_to_all_efficiency / calibration.nvlink_efficiency;
     const double stays = wire_seconds(bytes * (near - 1) / n, path.latency, inside, calibration);
     if (!path.crosses_network()) return stays;
-    return std::max(stays, wire_seconds(bytes * (n - near) / n, path.latency, path.network, calibration));
+    return std::max(stays, wire_seconds(bytes * (n - near) / n, path.latency, path.network_of_messages(bytes / n), calibration));
 }
 
 }  // namespace mgplan::simulator

@@ -41,6 +41,9 @@ Calibration ampere() {
     c.attention_tail_backward = 1.08;
     c.attention_width_forward = 0.09;
     c.attention_width_backward = 0.23;
+    // Slower than an H200 by what hopper() says of Mamba-2's training.
+    c.scan_forward = 75e12 / 2.1;
+    c.scan_backward = 26e12 / 2.1;
     c.memory_efficiency = 0.75;  // SimuMax A100: 1,456 GB/s of the PCIe card's 1,935
     // Korthikanti et al.: recomputing the attention core takes 1.3 ms of a layer, 32 heads of 2,048² scores on a rank.
     c.softmax_share = 0.7;
@@ -63,6 +66,12 @@ Calibration ampere() {
     c.low_latency_bandwidth = 0.15;
     c.pcie_efficiency = 0.75;
     c.network_efficiency = 0.80;
+    // nccl-tests' all-to-all over EFA, 32 MiB to 2 GiB of 16 to 256 H100 (crazyguitar/aws-gpu-communication-benchmark,
+    // data/nccl_alltoall.csv) and 56 to 64 MiB of 16 to 256 H100 and B300 (awslabs/awsome-distributed-ai, ep-backend-comparison): a rank's
+    // network reaches its full rate with some 8 MiB for each peer, and less with less, whatever the number of nodes. InfiniBand is alike:
+    // 64 H800 with 128 KiB a peer (NVIDIA/nccl, issue 1531). The exponent has the least mean error over the first two sources: 8.8 %, where
+    // a constant rate has 18 %.
+    c.message_growth = 0.12;
     c.overlap_cost = 0.25;  // assumed: a collective takes multiprocessors and memory bandwidth from a concurrent GEMM
     // Megatron-MoE-ModelZoo, Qwen3-235B on H100 over four nodes without and with overlap: 19.7 and 17.6 s. Simulated in Megatron-LM's
     // order, this share saves the same 2.1 s.
@@ -78,12 +87,10 @@ Calibration ampere() {
     // Uncertainty. Two measurements of the same layout differ by 1 to 3 % (nvidia-dgxc by container, nemo-perf by page); the GEMM tables
     // are matched within 4 % (A100) and 12 % (B200) per GEMM, less in sums; the host times of the functional tests scatter by 15 % from run
     // to run; the collective tables are matched within 10 to 25 %. fp8 and experts: assumed, no table.
-    c.run_deviation = 0.03;
-    c.product_deviation = 0.06;
-    c.fp8_deviation = 0.06;
-    c.expert_deviation = 0.06;
-    c.host_deviation = 0.15;
-    c.communication_deviation = 0.25;
+    c.faster = {.run = 0.03, .products = 0.06, .fp8 = 0.06, .experts = 0.06, .host = 0.15, .communication = 0.25};
+    // Runs of others are slower more often than faster: software without a kernel that is counted here, hosts without bound cores, networks
+    // with other traffic. These four follow from the errors of the runs in tests/accuracy/blind (docs/time.md, Interval).
+    c.slower = {.run = 0.15, .products = 0.06, .fp8 = 0.06, .experts = 0.12, .host = 0.5, .communication = 1.2};
     return c;
 }
 
@@ -111,6 +118,14 @@ Calibration hopper() {
     c.attention_tail_backward = 1.3;
     c.attention_width_forward = 0.05;  // no table available: between A100 and B200
     c.attention_width_backward = 0.25;
+    // mamba_ssm's forward on H100, 128 heads of 64, states of 128, one group, chunks of 256: 12.1 to 12.9 million tokens/s at 4,096 to
+    // 16,384 tokens, 10.7 to 11.1 million at 65,536 and more (vllm-project/vllm, pull request 27299, five kernels), 68 to 82 TFLOP/s of the
+    // algorithm. The backward follows from training: Mamba-2 of 1.34 billion parameters, 48 layers of 64 heads, 4 sequences of 4,096,
+    // reaches 102.5 TFLOP/s on A100, 239.2 on H200 and 360.4 on GB200 (state-spaces/mamba, issue 904; taken as six for each parameter and
+    // token). Less GEMMs at the rates of this file a layer takes 7.2 ms on H200, 2.1 times as long on A100, 1 / 1.32 of it on GB200.
+    // Less 1.2 ms of traffic (convolution, norms, loss, optimizer) and the forward's 0.7, 5.3 ms are left for 139 GFLOP.
+    c.scan_forward = 75e12;
+    c.scan_backward = 26e12;
     c.memory_efficiency = 0.82;
     c.permutation_share = 0.6;    // no table available: between A100 and B200
     c.cross_entropy_share = 0.6;  // no table available: between A100 and B200
@@ -198,12 +213,16 @@ Calibration blackwell(const ClusterSpec& cluster) {
     c.attention_exponentials_backward = exponentials / behind;
     c.attention_fp8_forward = (kProducts + exponentials) / (kProducts / 2 + exponentials);
     c.attention_fp8_backward = behind / (behind - kBackwardProducts / 2);
+    c.scan_forward = 75e12 * 1.32;  // see Hopper
+    c.scan_backward = 26e12 * 1.32;
     c.memory_efficiency = 0.67;    // SimuMax B200: 0.666
     c.permutation_share = 0.75;    // SimuMax B200, permute: 4,000 GB/s against 5,330 of a plain stream
     c.cross_entropy_share = 0.45;  // SimuMax B200, ce: 2,560 GB/s, fused 2,240
-    // SimuMax, 70B over 8 ranks of a B200: 5.5 ms a layer, of which kernels and links take 3.5. On GB200 the functional tests of Hopper
-    // take 5.0 to 5.6 ms a layer of 37.5 kernels, 133 to 149 us each, with large differences between runs.
+    // SimuMax, 70B over 8 ranks of a B200: 5.5 ms a layer, of which kernels and links take 3.5. On GB200, whose Grace CPUs run Python
+    // slower, functional tests of one stage (gpt3_mcore_te_tp1_pp1_*) take 1.1 to 1.3 times what follows. Those of two (tp2_pp2_*,
+    // tp4_pp2_*), where the host waits, take 5.0 to 5.6 ms a layer of 37.5 kernels: 133 to 149 us each.
     c.host_kernel_seconds = 111e-6;
+    if (cluster.nvlink_domain > 8) c.synchronised_host = 141.0 / 111;
     // XLA's tables of rings, 8 B200 and racks of GB200: 616 to 690 GB/s of 900 at gigabytes; matched within 7 % on average from 4 MiB on.
     c.nvlink_efficiency = cluster.nvlink_domain > 8 ? 0.75 : 0.71;
     c.bandwidth_growth = cluster.nvlink_domain > 8 ? 0.03 : 0.07;
@@ -224,18 +243,21 @@ namespace {
 /// Fastest products that were measured on H100 (MAMF): short bursts, FLOP/s.
 constexpr double kH100Product = 794e12, kH100Fp8Product = 1403e12, kH100Peak = 989e12, kH100Fp8Peak = 1979e12;
 
-/// Replaces H100's shares of the peak on a GPU whose fastest products are known: a step sustains the share of these that it sustains of
-/// H100's own. Attention follows the 16-bit products.
+/// Sets the rates of GEMMs and attention of a GPU whose fastest products are known, whatever its architecture: a step sustains the share of
+/// these that it sustains of H100's own. Attention follows the 16-bit products.
 void follow_measured_products(Calibration& c, const ClusterSpec& cluster) {
+    if (cluster.measured_products.empty()) return;
+    const Calibration h100 = hopper();
     const auto share = [&](Precision precision, double product, double peak, double otherwise) {
         const auto found = cluster.measured_products.find(precision);
         return found == cluster.measured_products.end() ? otherwise : found->second / cluster.peak(precision) / (product / peak);
     };
     const double bf16 = share(Precision::bf16, kH100Product, kH100Peak, 1);
-    c.gemm_efficiency *= bf16;
-    c.attention_forward *= bf16;
-    c.attention_backward *= bf16;
-    c.fp8_gemm_efficiency *= share(Precision::fp8, kH100Fp8Product, kH100Fp8Peak, bf16);  // the 16-bit one where no fp8 one is published
+    c.gemm_efficiency = h100.gemm_efficiency * bf16;
+    c.attention_forward = h100.attention_forward * bf16;
+    c.attention_backward = h100.attention_backward * bf16;
+    c.fp8_gemm_efficiency = h100.fp8_gemm_efficiency *
+                            share(Precision::fp8, kH100Fp8Product, kH100Fp8Peak, bf16);  // the 16-bit one where no fp8 one is published
 }
 
 }  // namespace
@@ -252,9 +274,12 @@ Calibration default_calibration(const ClusterSpec& cluster) {
 }
 
 HostSeconds host_seconds(const Calibration& calibration, Engine engine) {
-    if (engine == Engine::mgplan) return {.kernel = calibration.issue_seconds};
-    return {calibration.host_kernel_seconds, calibration.checkpoint_host_seconds, calibration.optimizer_fixed_seconds,
-            calibration.iteration_fixed_seconds};
+    if (engine == Engine::mgplan) return {.kernel = calibration.issue_seconds, .waiting = calibration.issue_seconds};
+    return {.kernel = calibration.host_kernel_seconds,
+            .waiting = calibration.host_kernel_seconds * calibration.synchronised_host,
+            .checkpoint = calibration.checkpoint_host_seconds,
+            .update = calibration.optimizer_fixed_seconds,
+            .iteration = calibration.iteration_fixed_seconds};
 }
 
 }  // namespace mgplan::simulator

@@ -7,6 +7,11 @@
 
 namespace mgplan::simulator {
 
+/// Standard deviations, relative to the part of an iteration that they describe (simulator/uncertainty.hpp).
+struct Deviations {
+    double run = 0, products = 0, fp8 = 0, experts = 0, host = 0, communication = 0;
+};
+
 /// Efficiencies are fractions of the data sheet's figure, latencies are seconds.
 struct Calibration {
     // GEMMs.
@@ -36,6 +41,8 @@ struct Calibration {
     double attention_exponentials_backward = 0;
     double attention_fp8_forward = 1;  ///< rate of attention over fp8 copies relative to 16 bits
     double attention_fp8_backward = 1;
+    double scan_forward = 0;  ///< FLOP/s of Triton kernels that run a recurrence by chunks; 0: as GEMMs
+    double scan_backward = 0;
     // Memory-bound kernels.
     double memory_efficiency = 0;
     double softmax_share = 1;            ///< share of the streaming bandwidth that unfused softmax and dropout of scores reach
@@ -44,6 +51,7 @@ struct Calibration {
     double kernel_seconds = 0;           ///< start-up and end of one kernel on the device
     double checkpoint_host_seconds = 0;  ///< host time per layer that full recompute adds (saves and restores generator states)
     double host_kernel_seconds = 0;      ///< host time to launch one kernel from an eager framework
+    double synchronised_host = 1;        ///< factor of it where the host waits for the device in every layer or stage
     double issue_seconds = 0;            ///< host time to launch one kernel of mgplan's own engine
     // Links: share of the hardware's bandwidth.
     double nvlink_efficiency = 0;
@@ -54,6 +62,7 @@ struct Calibration {
     double all_to_all_efficiency = 0;
     double pcie_efficiency = 0;
     double network_efficiency = 0;
+    double message_growth = 0;         ///< exponent with which an all-to-all's network bandwidth grows with the bytes for a peer
     double collective_seconds = 0;     ///< fixed cost of one collective call under NCCL's Simple protocol
     double low_latency_seconds = 0;    ///< fixed cost under the LL and LL128 protocols
     double low_latency_bandwidth = 0;  ///< share of the bandwidth under LL and LL128; 0: not modelled
@@ -68,18 +77,13 @@ struct Calibration {
     // Optimizer step.
     double optimizer_fixed_seconds = 0;  ///< launches, norm read-back and host work of one step
     double iteration_fixed_seconds = 0;  ///< data loading, scheduler, logging
-    // Standard deviations, relative to the part of an iteration that they describe (simulator/uncertainty.hpp).
-    double run_deviation = 0;
-    double product_deviation = 0;
-    double fp8_deviation = 0;
-    double expert_deviation = 0;
-    double host_deviation = 0;
-    double communication_deviation = 0;
+    Deviations faster, slower;           ///< of runs that are faster than predicted, and slower
 };
 
 /// Host time in a step by engine, in seconds; the device waits for it if its kernels are shorter.
 struct HostSeconds {
-    double kernel = 0;      ///< to launch one kernel
+    double kernel = 0;      ///< to launch one kernel while it runs ahead of the device
+    double waiting = 0;     ///< to launch one where it waits for the device in every layer or stage
     double checkpoint = 0;  ///< per layer that full recompute repeats
     double update = 0;      ///< optimizer step, independent of its size
     double iteration = 0;   ///< between iterations

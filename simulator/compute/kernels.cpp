@@ -108,6 +108,11 @@ double KernelTimes::products(double flops) const {
     return flops / (peak_16_ * efficiency_) + calibration_.kernel_seconds;
 }
 
+double KernelTimes::scan(double flops, bool backward) const {
+    const double rate = backward ? calibration_.scan_backward : calibration_.scan_forward;
+    return rate > 0 ? flops / rate + calibration_.kernel_seconds : products(flops);
+}
+
 double KernelTimes::multiprocessor_clocks(double clocks) const {
     return clocks / (calibration_.multiprocessors * clock_) + calibration_.kernel_seconds;
 }

@@ -29,6 +29,8 @@ public:
     [[nodiscard]] double grouped_weight_gradient(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t count) const;
     /// Purely compute-bound GEMMs of `flops` in total.
     [[nodiscard]] double products(double flops) const;
+    /// Recurrence by chunks in Triton kernels, or its backward.
+    [[nodiscard]] double scan(double flops, bool backward) const;
     /// Fused attention of `flops` (the causal half), whose longest rows see `keys` keys of width `head_dim`.
     [[nodiscard]] double attention_forward(double flops, std::int64_t keys, std::int64_t head_dim) const;
     [[nodiscard]] double attention_backward(double flops, std::int64_t keys, std::int64_t head_dim) const;

@@ -25,6 +25,7 @@ GroupPath group_path(std::span<const GridAxis> axes, const ClusterSpec& cluster,
     path.inside = by_nvlink ? small_group * cluster.nvlink.bandwidth * calibration.nvlink_efficiency
                             : cluster.pcie.bandwidth * calibration.pcie_efficiency;
     path.network = cluster.network.bandwidth * calibration.network_efficiency;
+    path.message_growth = calibration.message_growth;
     path.latency_inside = by_nvlink ? cluster.nvlink.latency : cluster.pcie.latency;
     path.latency = path.crosses_network() ? cluster.network.latency : path.latency_inside;
     path.one_port = !by_nvlink;

@@ -15,6 +15,9 @@ namespace mgplan::simulator {
 /// Arrays of this size and more move at NVLink's full bandwidth.
 inline constexpr double kFullBandwidthBytes = 1024.0 * 1024 * 1024;
 
+/// Messages of this size and more to one peer move at the network's full bandwidth.
+inline constexpr double kFullMessageBytes = 8.0 * 1024 * 1024;
+
 /// Links and rates of a group's traffic. All groups of one kind communicate at the same time, so that each rank has only its own share of a
 /// node's network.
 struct GroupPath {
@@ -27,6 +30,7 @@ struct GroupPath {
     double latency_inside = 0;          ///< seconds per step inside a domain, if the group spans several
     bool one_port = false;              ///< traffic to the network passes through the link that joins the domain (PCIe)
     double growth = 0;                  ///< exponent with which `inside` grows with the bytes; 0: constant
+    double message_growth = 0;          ///< exponent with which `network` grows with the bytes for one peer; 0: constant
     [[nodiscard]] bool crosses_network() const { return ranks > ranks_per_domain; }
     [[nodiscard]] bool single() const { return ranks <= 1; }
     [[nodiscard]] double domains() const { return static_cast<double>(ranks) / static_cast<double>(ranks_per_domain); }
@@ -45,6 +49,11 @@ struct GroupPath {
     /// bandwidth grows with a small power of the bytes up to about a gigabyte (tests/simulator/collective_curves_test.cpp).
     [[nodiscard]] double reached(double bytes) const {
         return growth > 0 && bytes > 0 && bytes < kFullBandwidthBytes ? std::pow(bytes / kFullBandwidthBytes, growth) : 1;
+    }
+    /// Bytes/s between domains if a rank sends `bytes` to each of its peers at once.
+    [[nodiscard]] double network_of_messages(double bytes) const {
+        return message_growth > 0 && bytes > 0 && bytes < kFullMessageBytes ? network * std::pow(bytes / kFullMessageBytes, message_growth)
+                                                                            : network;
     }
     /// Bytes/s of a ring over an array of `bytes`. Across domains the bandwidth does not depend on `bytes`: no table by size is available.
     /// There each member of a domain drives a ring through its own adapter, so the rings run at the sum of their adapters. Every ring

@@ -82,6 +82,11 @@ Traffic traffic_of(std::string_view op) {
     return Traffic::streaming;
 }
 
+/// True for recurrences by chunks, which Megatron-LM takes from mamba_ssm and flash-linear-attention.
+bool runs_by_chunks(std::string_view op) {
+    return op.starts_with("state_space_scan") || op.starts_with("delta_rule");
+}
+
 /// Clocks of a multiprocessor for an op's arithmetic: it issues 16 exponentials and 128 other instructions a clock (CUDA C++ Programming
 /// Guide, table of the throughput of arithmetic instructions, compute capabilities 8.0 to 10.0). Lower bound of the kernel's time.
 double arithmetic_clocks(double exponentials, double instructions) {
@@ -129,7 +134,11 @@ double op_seconds(const model::OpRecord& record, const OpRates& rates) {
     const double moved =
         rates.products->memory_bound(static_cast<double>(record.bytes_read + record.bytes_written), traffic_of(record.name));
     const model::Arithmetic& arithmetic = record.arithmetic;
-    if (arithmetic.small_products) return std::max(moved, rates.storage->products(record.flops));
+    if (arithmetic.small_products) {
+        const bool backward = record.name.ends_with("_backward");
+        return std::max(moved,
+                        runs_by_chunks(record.name) ? rates.storage->scan(record.flops, backward) : rates.storage->products(record.flops));
+    }
     const double clocks = arithmetic_clocks(arithmetic.exponentials, arithmetic.instructions);
     return clocks > 0 ? std::max(moved, rates.storage->multiprocessor_clocks(clocks)) : moved;
 }

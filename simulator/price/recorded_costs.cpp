@@ -43,10 +43,11 @@ double sent_once(std::int64_t copies, const GroupPath& path) {
 
 /// The path of DeepEP's and HybridEP's kernels, which use one plane of an adapter: of a ConnectX-8, 800 Gb/s in two planes, 400 Gb/s.
 /// DeepEP's queues all lie on the first plane (deepseek-ai/DeepEP, pull request 650, two nodes of B300); HybridEP reached 44 GB/s a GPU
-/// there (issue 590).
+/// there (issue 590). Their kernels gather a rank's rows for a node into large messages.
 GroupPath one_plane(GroupPath path, const Calibration& calibration) {
     constexpr double kPlane = 50e9;
     path.network = std::min(path.network, kPlane * calibration.network_efficiency);
+    path.message_growth = 0;
     return path;
 }
 

@@ -215,7 +215,7 @@ def section(all_of, today):
              f"{len(all_of.records)} published runs that were predicted before they were used (tests/accuracy/blind): the predictions were frozen at",
              f"commit {', '.join(commits)}, and the records were added later. Expect these errors of a run of your own.", "",
              *table(all_of.records, all_of.frozen), "",
-             "The same runs, predicted by the commit above" + (f", without {len(tuned)} that chose a constant since:" if tuned else "; none of them has chosen a constant:"), "",
+             "The same runs, predicted by the commit above" + (f", without {len(tuned)} that chose a constant since:" if tuned else "; none of them has chosen a constant of the time:"), "",
              *table(blind, today), ""]
     if tuned:
         lines += ["Runs that chose a constant since they were added, by the commit above:", "", *table(tuned, today), ""]

@@ -14,6 +14,7 @@
 
 #include <gtest/gtest.h>
 
+#include "plan/json/cluster_json.hpp"
 #include "simulator/collectives/all_gather.hpp"
 #include "simulator/collectives/all_reduce.hpp"
 #include "simulator/collectives/all_to_all.hpp"
@@ -263,6 +264,36 @@ const std::vector<Curve> kCurves = {
 
 INSTANTIATE_TEST_SUITE_P(Published, CollectiveCurve, testing::ValuesIn(kCurves),
                          [](const auto& instance) { return std::string(instance.param.name); });
+
+// Bytes/s of the array that nccl-tests printed for an all-to-all over several nodes (simulator/compute/calibration.cpp has the sources).
+TEST(CollectiveCurves, AllToAllsOverTheNetworkGrowWithTheBytesForAPeer) {
+    struct Measured {
+        const char* cluster;
+        std::int64_t ranks;
+        double bytes, rate;
+    };
+    const std::vector<Measured> measured = {
+        {"dgx-h100", 16, 128 * kMiB, 73.38e9},  {"dgx-h100", 16, 1 * kGiB, 82.91e9},    {"dgx-h100", 32, 32 * kMiB, 35.56e9},
+        {"dgx-h100", 32, 128 * kMiB, 54.26e9},  {"dgx-h100", 64, 32 * kMiB, 29.13e9},   {"dgx-h100", 64, 128 * kMiB, 36.77e9},
+        {"dgx-h100", 64, 1 * kGiB, 49.08e9},    {"dgx-h100", 128, 128 * kMiB, 31.69e9}, {"dgx-h100", 256, 32 * kMiB, 19.79e9},
+        {"dgx-h100", 256, 128 * kMiB, 27.13e9}, {"dgx-h100", 64, 64 * kMiB, 41.04e9},   {"dgx-b300", 32, 56 * kMiB, 97.03e9},
+        {"dgx-b300", 64, 56 * kMiB, 75.17e9},   {"dgx-b300", 256, 56 * kMiB, 54.91e9},
+    };
+    double sum = 0, without = 0;
+    for (const Measured& one : measured) {
+        const ClusterSpec cluster = load_cluster(one.cluster);
+        const Calibration calibration = default_calibration(cluster);
+        const std::array<GridAxis, 1> axes{{{Axis::dp, one.ranks, 1}}};
+        GroupPath path = group_path(axes, cluster, calibration);
+        const double seconds = one.bytes / one.rate, error = std::abs(all_to_all_seconds(one.bytes, path, calibration) / seconds - 1);
+        EXPECT_LE(error, 0.25) << one.cluster << ' ' << one.ranks << ' ' << one.bytes;
+        sum += error;
+        path.message_growth = 0;
+        without += std::abs(all_to_all_seconds(one.bytes, path, calibration) / seconds - 1);
+    }
+    EXPECT_LE(sum, 0.12 * static_cast<double>(measured.size()));
+    EXPECT_GE(without, 0.19 * static_cast<double>(measured.size())) << "at the full rate whatever the message";
+}
 
 }  // namespace
 }  // namespace mgplan::simulator::collective_curves_test

@@ -106,8 +106,11 @@ TEST(HybridCosts, AScanTakesTheLongerOfItsBytesAndItsOperations) {
     const model::OpRecord moves{"state_space_scan", 1e6, 1 << 30, 1 << 30, 1, {}, {}, {}, by_chunks},
         multiplies{"state_space_scan", 1e13, 1000, 1000, 1, {}, {}, {}, by_chunks};
     EXPECT_EQ(op_seconds(moves, rates), times.memory_bound(double{1U << 31U}));
-    EXPECT_EQ(op_seconds(multiplies, rates), times.products(1e13));
-    EXPECT_GT(times.products(1e13), 1e13 / cluster.peak(Precision::bf16));
+    EXPECT_EQ(op_seconds(multiplies, rates), times.scan(1e13, false));
+    EXPECT_GT(times.scan(1e13, false), 5 * times.products(1e13)) << "Triton kernels stay far below GEMMs";
+    EXPECT_GT(times.scan(1e13, true), 2 * times.scan(1e13, false));
+    const model::OpRecord chosen{"chosen_keys", 1e13, 1000, 1000, 1, {}, {}, {}, by_chunks};
+    EXPECT_EQ(op_seconds(chosen, rates), times.products(1e13)) << "no recurrence";
     const model::OpRecord plain{"gated_norm", 1e13, 1000, 1000};
     EXPECT_EQ(op_seconds(plain, rates), times.memory_bound(2000)) << "bound by memory, whatever it computes";
 }

@@ -66,21 +66,22 @@ TEST_F(StepTime, OnlyInterleavedTransfersHideBehindCompute) {
 TEST_F(StepTime, IntervalGrowsWithWhatIsUncertain) {
     const auto half_width = [this] {
         const TimePrediction time = run();
-        EXPECT_NEAR(time.interval_high - time.iteration_seconds, time.iteration_seconds - time.interval_low, 1e-9 * time.iteration_seconds);
+        EXPECT_NEAR(time.interval_low, time.iteration_seconds * (1 - 1.2816 * 0.02), 1e-9 * time.iteration_seconds) << "a side of its own";
         return time.interval_high / time.iteration_seconds - 1;
     };
-    calibration.run_deviation = 0.03;
+    calibration.faster.run = 0.02;
+    calibration.slower.run = 0.03;
     EXPECT_NEAR(half_width(), 1.2816 * 0.03, 1e-12);
-    calibration.product_deviation = 0.04;  // compute and bubble are all there is
+    calibration.slower.products = 0.04;  // compute and bubble are all there is
     EXPECT_NEAR(half_width(), 1.2816 * 0.05, 1e-12);
     dense.exposed_forward.tp = 3;
     EXPECT_LT(half_width(), 1.2816 * 0.05) << "communication is sure so far";
-    calibration.communication_deviation = 0.5;
+    calibration.slower.communication = 0.5;
     // 4 layers, 8 microbatches: 96 s of communication and 96 s of compute, 3 · 24 s of bubble.
     EXPECT_NEAR(half_width(), 1.2816 * std::sqrt(0.03 * 0.03 + std::pow(0.04 * 168 / 264, 2) + std::pow(0.5 * 96 / 264, 2)), 1e-12);
     dense.exposed_forward.tp = 0;
     calibration.issue_seconds = 10;  // the host alone
-    calibration.host_deviation = 0.4;
+    calibration.slower.host = 0.4;
     dense.kernels_forward = dense.kernels_backward = 10;
     EXPECT_NEAR(half_width(), 1.2816 * std::hypot(0.03, 0.4), 1e-3);
 }
