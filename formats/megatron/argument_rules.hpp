@@ -87,6 +87,9 @@ enum class RuleSource : std::uint8_t {
     layers,       ///< megatron/core/models/gpt/gpt_layer_specs.py
     variants,     ///< megatron/core/models/gpt/experimental_attention_variant_module_specs.py
     engine,       ///< megatron/core/extensions/transformer_engine.py
+    layer,        ///< megatron/core/transformer/transformer_layer.py, create_mcore_cudagraph_manager
+    mamba,        ///< megatron/core/ssm/mamba_mixer.py, __init__
+    delta_nets,   ///< megatron/core/ssm/gated_delta_net/common.py, __init__
 };
 
 /// Commands exempt from a rule, since another source sets the value that it needs.

@@ -7,7 +7,9 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
+#include "plan/text/errors.hpp"
 #include "plan/text/shell_quoting.hpp"
+#include "plan/text/text.hpp"
 
 // Source: NVIDIA-NeMo/Megatron-Bridge 067f987d: training/utils/omegaconf_utils.py (Hydra's grammar of overrides), training/config.py,
 // training/comm_overlap.py (CommOverlapConfig.setup writes over model and ddp, so that it is set to null here).
@@ -72,6 +74,7 @@ constexpr std::array kSwitches{
 /// Written where they are set, and else not: Megatron-LM has some in its branch dev alone, and Hydra refuses a field that is not there.
 /// `otherwise`: the value of a switch that is on.
 constexpr std::array kWhereSet{
+    OverriddenField{"model.hybrid_layer_pattern", "--hybrid-layer-pattern", ""},  // its stages
     OverriddenField{"model.tensor_parallel_num_weight_shards", "--tensor-parallel-num-weight-shards", ""},
     OverriddenField{"model.expert_tensor_parallel_num_weight_shards", "--expert-tensor-parallel-num-weight-shards", ""},
     OverriddenField{"model.min_offloaded_tensor_size", "--min-offloaded-tensor-size", ""},
@@ -90,6 +93,19 @@ const MegatronFlag* find_in(const MegatronJob& job, std::string_view name) {
     return nullptr;
 }
 
+/// HybridModelProvider (models/hybrid/hybrid_provider.py, provide(), of 0.6.2) takes no virtual stages.
+void refuse_chunks_of_patterns(const MegatronJob& job) {
+    const MegatronFlag *pattern = find_in(job, "--hybrid-layer-pattern"), *stages = find_in(job, "--pipeline-model-parallel-size");
+    if (pattern == nullptr || pattern->values.empty()) return;
+    const auto chunks = 1 + std::count(pattern->values.front().begin(), pattern->values.front().end(), '|');
+    const auto ranks = stages == nullptr || stages->values.empty() ? 1 : parse_integer(stages->values.front()).value_or(1);
+    if (chunks > ranks)
+        throw ConfigError(fmt::format(
+            "{}: {} chunks of layers on {} pipeline ranks, and Megatron-Bridge takes hybrids without virtual stages; plan with --vpp 1, or "
+            "export megatron-args",
+            job.model, chunks, ranks));
+}
+
 /// A text that Hydra would read as more than one word gets quotes of its own.
 std::string hydra_value(const std::string& value) {
     const bool plain = std::all_of(value.begin(), value.end(), [](char c) {
@@ -101,6 +117,7 @@ std::string hydra_value(const std::string& value) {
 }  // namespace
 
 std::vector<std::string> bridge_overrides(const MegatronJob& job) {
+    refuse_chunks_of_patterns(job);
     std::vector<std::string> overrides;
     const auto set = [&](std::string_view field, std::string_view value) { overrides.push_back(fmt::format("{}={}", field, value)); };
     for (const OverriddenField& one : kValues) {

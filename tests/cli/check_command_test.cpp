@@ -134,7 +134,8 @@ TEST(CheckCommand, GateSaysInOneLineAndByItsExitCodeWhatBecomesOfTheJob) {
     };
     const Said runs = gate("--tensor-model-parallel-size 8 --pipeline-model-parallel-size 2", 16);
     EXPECT_EQ(runs.code, kDone) << runs.err;
-    EXPECT_THAT(runs.out, AllOf(StartsWith("runs: tp8 "), HasSubstr(" pp2 "), HasSubstr("; fits: "), HasSubstr(" a step (")));
+    EXPECT_THAT(runs.out, AllOf(StartsWith("runs: tp8 "), HasSubstr(" pp2 "), HasSubstr("; fits: "), HasSubstr(" a step ("),
+                                HasSubstr("; unless the launcher does: ")));
     const Said illegal = gate("--tensor-model-parallel-size 16 --pipeline-model-parallel-size 3", 16);
     EXPECT_EQ(illegal.code, kBadInput);
     EXPECT_THAT(illegal.out, AllOf(StartsWith("illegal: "), HasSubstr("world = 16")));

@@ -9,6 +9,7 @@ import subprocess
 import time
 from pathlib import Path
 
+import bridge
 import exports
 import figures
 import known
@@ -109,6 +110,8 @@ def section(options):
         accepted = [row for row in rows if row.get("accepted")]
         part("Exports", f"{sum(row['stage'] != 'no plan' for row in rows)} layouts of {len({row['model'] for row in rows})} presets: {len(exported)} exported, {len(accepted)} of them start.", "exports",
              list(exports.texts(rows)))
+        compared, texts = bridge.judged(program, accepted, workers)
+        part("Overrides of Megatron-Bridge", f"{compared} of these plans, loaded by the ConfigContainer of megatron-bridge, {len(texts)} differ.", "bridge", texts)
         result = figures.parameters(program, accepted, workers)
         part("Gradient bytes", f"{result['compared']} ranks of {result['models']} models compared, {len(result['differences'])} differ. Left out, since "
              f"their exports name fields that no flag carries: {', '.join(result['others'])}.", "parameters",
