@@ -62,12 +62,8 @@ public:
     [[nodiscard]] bool recomputes_selectively() const {
         return has("--recompute-activations") || is("--recompute-granularity", "selective");
     }
-    /// The command has a flag that may give each pipeline rank several chunks of layers.
-    [[nodiscard]] bool may_have_chunks() const {
-        return has_one_of(
-            "--num-layers-per-virtual-pipeline-stage --num-virtual-stages-per-pipeline-rank --pipeline-model-parallel-layout "
-            "--hybrid-layer-pattern --hybrid-override-pattern");
-    }
+    /// The command has a flag that may give each pipeline rank several chunks of layers; stages between bars are counted.
+    [[nodiscard]] bool may_have_chunks() const;
 
 private:
     [[nodiscard]] const std::vector<std::string>* values_of(std::string_view flag) const;

@@ -222,6 +222,7 @@ TEST(BridgeOverrides, GiveARecipeThePlansLayout) {
             << summary(layout);
         EXPECT_EQ(read.etp.value_or(read.tp), layout.sizes.etp);
         EXPECT_EQ(read.vpp, layout.vpp);
+        EXPECT_THAT(overrides, Contains(layout.vpp > 1 ? "model.overlap_p2p_comm=true" : "model.overlap_p2p_comm=false"));
         if (layout.recompute == Recompute::selective) {
             EXPECT_EQ(read.recompute_modules, layout.recompute_modules);
         }

@@ -58,9 +58,7 @@ def container_of(job, named):
 def differences(job, container, named):
     """Fields that the overrides name and that differ from what Megatron-LM made of the flags."""
     sections = {"model": job.model.transformer, "ddp": job.container.ddp, "optimizer": job.container.optimizer}
-    sizes = job.model.transformer
-    idle = {"cp_comm_type"} if sizes.context_parallel_size == 1 else set()
-    idle |= {"overlap_p2p_comm", "batch_p2p_comm"} if sizes.pipeline_model_parallel_size == 1 else set()
+    idle = {"cp_comm_type"} if job.model.transformer.context_parallel_size == 1 else set()
     for path in named:
         section, _, name = path.partition(".")
         if section not in sections or not hasattr(sections[section], name) or name in idle:

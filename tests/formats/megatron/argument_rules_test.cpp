@@ -386,6 +386,14 @@ TEST(ArgumentRules, NameVariablesThatAreLeftToTheLauncher) {
     EXPECT_THAT(left("", 100), IsEmpty());
 }
 
+TEST(ArgumentRules, CountStagesBetweenBars) {
+    const std::string flags = kSmall + "--pipeline-model-parallel-size 2 --overlap-p2p-communication-warmup-flush ";
+    EXPECT_THAT(refusal(flags + "--pipeline-model-parallel-layout Ett|ttL"), HasSubstr("interleaved schedule"));
+    EXPECT_THAT(refusal(flags + "--hybrid-layer-pattern M-|M*"), HasSubstr("interleaved schedule"));
+    EXPECT_EQ(refusal(flags + "--pipeline-model-parallel-layout Et|t|t|tL"), "accepted");
+    EXPECT_EQ(refusal(flags + "--pipeline-model-parallel-layout Et|(t|)*2tL"), "accepted");
+}
+
 TEST(ArgumentRules, LeaveNoFitOpenForWhatKeepsTheSameTensors) {
     for (const FlagNotComputed& one : read(kSmall + "--qk-clip --normalization RMSNorm --fused-residual-rmsnorm").flags.not_computed)
         EXPECT_EQ(one.decides, Decides::nothing) << one.flag;
