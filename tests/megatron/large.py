@@ -146,9 +146,10 @@ def parts_of(text):
 def run(options):
     title = version()
     Path(options.folder).mkdir(parents=True, exist_ok=True)
+    measured = section(options)
     text = PAGE.read_text() if PAGE.exists() else HEAD
     sections = {part.splitlines()[0][3:]: part for part in re.split(r"(?m)^(?=## )", text)[1:]}
-    parts = parts_of(sections.get(title, "")) | section(options)
+    parts = parts_of(sections.get(title, "")) | measured
     sections[title] = "\n\n".join([f"## {title}", *(f"### {name}\n\n{part}" for name, part in parts.items())])
     PAGE.write_text("\n\n".join([HEAD.rstrip(), *(part.rstrip() for part in sections.values())]) + "\n")
     print(f"written: {PAGE}")
