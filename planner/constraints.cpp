@@ -439,6 +439,16 @@ constexpr auto kRules = std::to_array<Rule>({
              "cp-comm-type a2a splits heads = {} and kv heads = {} over tp·cp = {}·{}, which does not divide both; use p2p or all_gather",
              w.model.heads, w.model.kv_heads, l.sizes.tp, l.sizes.cp);
      }},
+    // Megatron-LM transformer_config.py, __post_init__.
+    {"sparse_attention_gathers_context", "sparse attention that exchanges its context otherwise than by all-gathers", Level::context_kind,
+     [](W w, L l) {
+         return l.sizes.cp > 1 && l.engine == Engine::megatron && w.model.mla && w.model.mla->index_heads > 0 &&
+                l.cp_comm_type != CpCommType::all_gather;
+     },
+     [](W, L l) {
+         return fmt::format("cp-comm-type {}: sparse attention (DSA) exchanges its context by all-gathers alone; use all_gather",
+                            to_string(l.cp_comm_type));
+     }},
     // ---- recompute ----
     {"offloaded_layers_without_recompute", "recompute of layers whose activations wait on the host", Level::recompute,
      [](W w, L l) { return l.recompute != Recompute::none && l.engine == Engine::megatron && w.training.megatron.offloaded_layers > 0; },

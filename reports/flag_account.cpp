@@ -44,6 +44,7 @@ void add_flag_account(nlohmann::ordered_json& json, const FlagAccount& account) 
     json["not_computed"] = deciding(account, Decides::nothing);
     json["unknown"] = account.unknown;
     if (!account.without_a_version.empty()) json["without_a_version"] = account.without_a_version;
+    if (!account.of_environment.empty()) json["of_environment"] = account.of_environment;
     if (!account.searched.empty()) json["searched"] = account.searched;
 }
 
@@ -72,6 +73,7 @@ std::string flag_account_text(const FlagAccount& account) {
     if (!account.not_computed.empty()) text += fmt::format("not computed: {}\n", fmt::join(deciding(account, Decides::nothing), ", "));
     if (!account.without_a_version.empty())
         text += fmt::format("no version of Megatron-LM has all of: {}\n", fmt::join(account.without_a_version, ", "));
+    for (const std::string& rule : account.of_environment) text += fmt::format("unless the launcher does: {}\n", rule);
     if (!account.unknown.empty()) text += fmt::format("unknown flags, left out: {}\n", fmt::join(account.unknown, " "));
     return text;
 }

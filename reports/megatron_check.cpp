@@ -154,9 +154,11 @@ std::string gate_line(const MegatronCheck& check) {
             break;
     }
     const simulator::Prediction& prediction = check.asked->prediction;
-    return fmt::format("runs: {}; {}; {} a step ({} to {})\n", words(check, check.asked->layout), fit_text(prediction.memory),
+    std::string environment;
+    for (const std::string& rule : check.flags.of_environment) environment += fmt::format("; unless the launcher does: {}", rule);
+    return fmt::format("runs: {}; {}; {} a step ({} to {}){}\n", words(check, check.asked->layout), fit_text(prediction.memory),
                        human_seconds(prediction.time.iteration_seconds), human_seconds(prediction.time.interval_low),
-                       human_seconds(prediction.time.interval_high));
+                       human_seconds(prediction.time.interval_high), environment);
 }
 
 std::string megatron_check_text(const MegatronCheck& check) {

@@ -25,7 +25,7 @@ struct FlagNotComputed {
     bool operator==(const FlagNotComputed&) const = default;
 };
 
-/// Every flag of a command is in one of the lists, once, but for `without_a_version`.
+/// Every flag of a command is in one of the lists, once, but for `without_a_version` and `of_environment`.
 struct FlagAccount {
     std::vector<std::string> used;              ///< honoured by the prediction
     std::vector<FlagNotComputed> not_computed;  ///< named, and left out of it
@@ -34,6 +34,8 @@ struct FlagAccount {
     std::vector<std::string> unknown;
     /// Among the others: flags because of which no version of Megatron-LM that is known has all of the command, with those that have each.
     std::vector<std::string> without_a_version;
+    /// Rules that the command obeys only if the environment, which it leaves to its launcher, sets a variable; with the way to set it.
+    std::vector<std::string> of_environment;
     std::vector<std::string> stray;     ///< words that belong to no flag
     std::vector<std::string> searched;  ///< sizes that a search chooses, whatever the command says
 

@@ -104,6 +104,18 @@ bool CommandFlags::lists(std::string_view flag, std::string_view value) const {
     return std::find(all.begin(), all.end(), value) != all.end();
 }
 
+bool CommandFlags::may_have_chunks() const {
+    if (has_one_of("--num-layers-per-virtual-pipeline-stage --num-virtual-stages-per-pipeline-rank")) return true;
+    for (const std::string_view flag : {"--pipeline-model-parallel-layout", "--hybrid-layer-pattern", "--hybrid-override-pattern"}) {
+        if (!has(flag)) continue;
+        const auto stages = word(flag);
+        const auto ranks = whole("--pipeline-model-parallel-size", 1);
+        const bool repeats = stages && flag == "--pipeline-model-parallel-layout" && stages->find('*') != std::string::npos;
+        if (!stages || !ranks || repeats || std::count(stages->begin(), stages->end(), '|') >= *ranks) return true;
+    }
+    return false;
+}
+
 std::optional<std::string> CommandFlags::variable(const std::string& name) const {
     const auto found = around_.environment.find(name);
     if (found != around_.environment.end()) return is_known(found->second) ? std::optional(found->second) : std::nullopt;

@@ -62,12 +62,8 @@ public:
     [[nodiscard]] bool recomputes_selectively() const {
         return has("--recompute-activations") || is("--recompute-granularity", "selective");
     }
-    /// The command has a flag that may give each pipeline rank several chunks of layers.
-    [[nodiscard]] bool may_have_chunks() const {
-        return has_one_of(
-            "--num-layers-per-virtual-pipeline-stage --num-virtual-stages-per-pipeline-rank --pipeline-model-parallel-layout "
-            "--hybrid-layer-pattern --hybrid-override-pattern");
-    }
+    /// The command has a flag that may give each pipeline rank several chunks of layers; stages between bars are counted.
+    [[nodiscard]] bool may_have_chunks() const;
 
 private:
     [[nodiscard]] const std::vector<std::string>* values_of(std::string_view flag) const;
@@ -87,6 +83,9 @@ enum class RuleSource : std::uint8_t {
     layers,       ///< megatron/core/models/gpt/gpt_layer_specs.py
     variants,     ///< megatron/core/models/gpt/experimental_attention_variant_module_specs.py
     engine,       ///< megatron/core/extensions/transformer_engine.py
+    layer,        ///< megatron/core/transformer/transformer_layer.py, create_mcore_cudagraph_manager
+    mamba,        ///< megatron/core/ssm/mamba_mixer.py, __init__
+    delta_nets,   ///< megatron/core/ssm/gated_delta_net/common.py, __init__
 };
 
 /// Commands exempt from a rule, since another source sets the value that it needs.

@@ -7,7 +7,10 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
+#include "plan/layout/pipeline_layout.hpp"
+#include "plan/text/errors.hpp"
 #include "plan/text/shell_quoting.hpp"
+#include "plan/text/text.hpp"
 
 // Source: NVIDIA-NeMo/Megatron-Bridge 067f987d: training/utils/omegaconf_utils.py (Hydra's grammar of overrides), training/config.py,
 // training/comm_overlap.py (CommOverlapConfig.setup writes over model and ddp, so that it is set to null here).
@@ -72,6 +75,7 @@ constexpr std::array kSwitches{
 /// Written where they are set, and else not: Megatron-LM has some in its branch dev alone, and Hydra refuses a field that is not there.
 /// `otherwise`: the value of a switch that is on.
 constexpr std::array kWhereSet{
+    OverriddenField{"model.hybrid_layer_pattern", "--hybrid-layer-pattern", ""},  // its stages
     OverriddenField{"model.tensor_parallel_num_weight_shards", "--tensor-parallel-num-weight-shards", ""},
     OverriddenField{"model.expert_tensor_parallel_num_weight_shards", "--expert-tensor-parallel-num-weight-shards", ""},
     OverriddenField{"model.min_offloaded_tensor_size", "--min-offloaded-tensor-size", ""},
@@ -90,6 +94,33 @@ const MegatronFlag* find_in(const MegatronJob& job, std::string_view name) {
     return nullptr;
 }
 
+std::int64_t whole_of(const MegatronJob& job, std::string_view name) {
+    const MegatronFlag* flag = find_in(job, name);
+    return flag == nullptr || flag->values.empty() ? 1 : parse_integer(flag->values.front()).value_or(1);
+}
+
+/// Megatron-LM's validate_args and Bridge's CommOverlapConfig overlap messages of interleaved schedules alone.
+bool overlaps_messages(const MegatronJob& job) {
+    const MegatronFlag* layout = find_in(job, "--pipeline-model-parallel-layout");
+    const bool interleaved = layout != nullptr && !layout->values.empty() ? std::ssize(parse_pipeline_layout(layout->values.front())) >
+                                                                                whole_of(job, "--pipeline-model-parallel-size")
+                                                                          : whole_of(job, "--num-virtual-stages-per-pipeline-rank") > 1;
+    return interleaved && find_in(job, "--no-overlap-p2p-communication") == nullptr;
+}
+
+/// HybridModelProvider (models/hybrid/hybrid_provider.py, provide(), of 0.6.2) takes no virtual stages.
+void refuse_chunks_of_patterns(const MegatronJob& job) {
+    const MegatronFlag* pattern = find_in(job, "--hybrid-layer-pattern");
+    if (pattern == nullptr || pattern->values.empty()) return;
+    const auto chunks = 1 + std::count(pattern->values.front().begin(), pattern->values.front().end(), '|');
+    const std::int64_t ranks = whole_of(job, "--pipeline-model-parallel-size");
+    if (chunks > ranks)
+        throw ConfigError(fmt::format(
+            "{}: {} chunks of layers on {} pipeline ranks, and Megatron-Bridge takes hybrids without virtual stages; plan with --vpp 1, or "
+            "export megatron-args",
+            job.model, chunks, ranks));
+}
+
 /// A text that Hydra would read as more than one word gets quotes of its own.
 std::string hydra_value(const std::string& value) {
     const bool plain = std::all_of(value.begin(), value.end(), [](char c) {
@@ -101,6 +132,7 @@ std::string hydra_value(const std::string& value) {
 }  // namespace
 
 std::vector<std::string> bridge_overrides(const MegatronJob& job) {
+    refuse_chunks_of_patterns(job);
     std::vector<std::string> overrides;
     const auto set = [&](std::string_view field, std::string_view value) { overrides.push_back(fmt::format("{}={}", field, value)); };
     for (const OverriddenField& one : kValues) {
@@ -116,9 +148,9 @@ std::vector<std::string> bridge_overrides(const MegatronJob& job) {
         const MegatronFlag* flag = find_in(job, one.flag);
         if (flag != nullptr) set(one.field, flag->values.empty() ? std::string(one.otherwise) : hydra_value(flag->values.front()));
     }
-    const bool waits = find_in(job, "--no-overlap-p2p-communication") != nullptr;
-    set("model.overlap_p2p_comm", waits ? "false" : "true");
-    set("model.batch_p2p_comm", waits ? "true" : "false");
+    const bool overlaps = overlaps_messages(job);
+    set("model.overlap_p2p_comm", overlaps ? "true" : "false");
+    set("model.batch_p2p_comm", overlaps ? "false" : "true");
     set("comm_overlap", "null");
     return overrides;
 }

@@ -9,7 +9,8 @@
 namespace mgplan::formats {
 
 /// One override for each field that the layout, the batch, recomputation, graphs or overlaps decide, those that are off included, since the
-/// recipe may have them on. Model, precision and optimizer stay the recipe's.
+/// recipe may have them on. Model, precision and optimizer stay the recipe's. Throws ConfigError for hybrids with virtual stages, which
+/// Megatron-Bridge does not build.
 [[nodiscard]] std::vector<std::string> bridge_overrides(const MegatronJob& job);
 
 /// A file for a shell: the overrides as an array MEGATRON_BRIDGE_OVERRIDES=( … ), one a line.

@@ -102,12 +102,22 @@ std::vector<std::string> flags_without_a_version(const ParsedFlags& parsed) {
     return found;
 }
 
-std::vector<std::string> broken_rules(const ParsedFlags& parsed, const MegatronSurroundings& surroundings) {
+/// `whole_environment`: variables that are not known are not set.
+std::vector<std::string> broken_rules(const ParsedFlags& parsed, const MegatronSurroundings& surroundings, bool whole_environment) {
     const MegatronVersions versions = versions_with_all(parsed);
     return broken_argument_rules(parsed, surroundings.held_against,
                                  {.version = versions.empty() ? kNewestMegatron : newest_of(versions).version,
                                   .compute_capability = surroundings.compute_capability,
-                                  .environment = surroundings.environment});
+                                  .environment = surroundings.environment,
+                                  .whole_environment = whole_environment});
+}
+
+/// Rules that are broken only if the environment does not set a variable.
+std::vector<std::string> rules_of_environment(const ParsedFlags& parsed, const MegatronSurroundings& surroundings,
+                                              const std::vector<std::string>& broken) {
+    std::vector<std::string> rules = broken_rules(parsed, surroundings, true);
+    std::erase_if(rules, [&](const std::string& rule) { return std::find(broken.begin(), broken.end(), rule) != broken.end(); });
+    return rules;
 }
 
 /// Ranks and batch do not divide the world whatever the model is.
@@ -171,9 +181,10 @@ Job read_megatron_arguments(const std::vector<std::string>& words, const std::st
             fmt::format("{}: holds no Megatron-LM flags (--num-layers 32 …), and is neither JSON nor YAML with MODEL_ARGS", where));
     leave_out_idle(parsed);
     if (surroundings.model) add_given_model(parsed, *surroundings.model, where);
-    const std::vector<std::string> broken = broken_rules(parsed, surroundings);
+    const std::vector<std::string> broken = broken_rules(parsed, surroundings, false);
     Job job;
     job.flags = std::move(parsed.account);
+    if (surroundings.held_against == HeldAgainst::everything) job.flags.of_environment = rules_of_environment(parsed, surroundings, broken);
     if (surroundings.held_against == HeldAgainst::everything || surroundings.held_against == HeldAgainst::parser)
         job.flags.without_a_version = flags_without_a_version(parsed);
     Problems problems;

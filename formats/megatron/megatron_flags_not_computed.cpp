@@ -77,8 +77,11 @@ constexpr std::array kNotComputedFlags{
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "activations freed early", "ep-overlap-early-attn-memory-release"},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "Kitchen kernels", "use-kitchen-attention"},
     FlagGroup{FlagArity::one, FlagEffect::not_computed, "Kitchen kernels", "kitchen-attention-backend"},
-    FlagGroup{FlagArity::none, FlagEffect::not_computed, "clipping or normalization of queries and keys", "qk-clip qk-l2-norm"},
-    FlagGroup{FlagArity::none, FlagEffect::not_computed, "fused residual and norm", "fused-residual-rmsnorm"},
+    // clip_qk (core/optimizer/qk_clip.py) reduces a number for each head, as --log-max-attention-logit does.
+    FlagGroup{FlagArity::none, FlagEffect::not_computed, "clipping of queries and keys", "qk-clip", Decides::nothing},
+    FlagGroup{FlagArity::none, FlagEffect::not_computed, "normalization of queries and keys", "qk-l2-norm"},
+    // TEFusedResidualRMSNorm keeps what the norm by itself keeps (core/extensions/transformer_engine.py).
+    FlagGroup{FlagArity::none, FlagEffect::not_computed, "fused residual and norm", "fused-residual-rmsnorm", Decides::nothing},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "CUDA graph of the optimizer", "optimizer-cuda-graph"},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "attention within documents alone", "dataloader-inter-document-masking",
               Decides::nothing},

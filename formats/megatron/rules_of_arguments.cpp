@@ -137,7 +137,10 @@ constexpr auto kArgumentRules = std::to_array<ArgumentRule>({
     {kParser, 1236, "--cuda-graph-impl",
      [](C c) {
          // fp16 with a dynamic loss scale turns the checks off.
-         return c.is("--cuda-graph-impl", "full_iteration") && !c.has("--no-check-for-nan-in-loss-and-grad") &&
+         // The scope of that name is the old way to say it.
+         const bool whole = c.is("--cuda-graph-impl", "full_iteration") ||
+                            (c.is("--cuda-graph-impl", "local") && c.lists("--cuda-graph-scope", "full_iteration"));
+         return whole && !c.has("--no-check-for-nan-in-loss-and-grad") &&
                 !(c.has("--fp16") && c.real("--loss-scale", 0).value_or(0) == 0);
      },
      "does not go with checks for NaN, which are the default; add --no-check-for-nan-in-loss-and-grad"},
@@ -218,6 +221,15 @@ constexpr auto kArgumentRules = std::to_array<ArgumentRule>({
                 c.is_none_of("--cuda-graph-impl", "none") && c.is_since_blackwell() && priority && *priority != "1";
      },
      "with CUDA graphs needs CUDA_GRAPHS_USE_NODE_PRIORITY=1 in the environment from Blackwell on; export it"},
+    {kParser, 1615, "--qk-clip-alpha",
+     [](C c) {
+         const auto alpha = c.real("--qk-clip-alpha", 0.5);
+         return c.has("--qk-clip") && alpha && !(*alpha > 0 && *alpha < 1);
+     },
+     "is no share between 0 and 1, which --qk-clip needs; give one such as 0.5"},
+    {kParser, 1617, "--qk-clip-threshold",
+     [](C c) { return c.has("--qk-clip") && c.real("--qk-clip-threshold", 100).value_or(1) <= 0; },
+     "is no bound on the logits, which --qk-clip needs; give one above 0, such as 100"},
     {kParser, 1633, "--no-position-embedding",
      [](C c) {
          return c.has("--no-position-embedding") && !c.has("--use-rotary-position-embeddings") &&

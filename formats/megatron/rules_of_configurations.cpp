@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 
 #include "formats/megatron/argument_rules.hpp"
@@ -35,14 +36,18 @@ bool dispatches_by_none_of(C c, std::string_view types) {
     return !c.has("--use-turbo-deepep") && c.is_none_of("--moe-token-dispatcher-type", types, "allgather");
 }
 
+/// The pattern of layers is known and has such a layer.
+bool pattern_holds(C c, char letter) {
+    for (const std::string_view flag : {"--hybrid-layer-pattern", "--hybrid-override-pattern"}) {
+        if (c.word(flag).value_or("").find(letter) != std::string::npos) return true;
+    }
+    return false;
+}
+
 /// Layers of experts are built; of models whose pattern is not known, possibly not.
 bool builds_experts(C c) {
     if (c.whole("--num-experts", 0).value_or(0) <= 0) return false;
-    if (!c.has_pattern()) return true;
-    for (const std::string_view flag : {"--hybrid-layer-pattern", "--hybrid-override-pattern"}) {
-        if (c.word(flag).value_or("").find('E') != std::string::npos) return true;
-    }
-    return false;
+    return !c.has_pattern() || pattern_holds(c, 'E');
 }
 
 bool uses_transformer_engine(C c) {
@@ -80,14 +85,53 @@ bool may_have_dense_layers(C c) {
     return !pattern || (pattern->find('[') != std::string::npos ? pattern->find('0') != std::string::npos : *pattern != "1");
 }
 
+bool graphs(C c, std::string_view part) {
+    return c.lists("--cuda-graph-modules", part) || c.lists("--cuda-graph-scope", part);
+}
+
 /// Graphs of parts of layers; "full" and the scopes that moved elsewhere are none.
 bool graphs_parts(C c) {
-    for (const std::string_view flag : {"--cuda-graph-modules", "--cuda-graph-scope"}) {
-        for (const std::string_view part : {"attn", "mlp", "moe", "moe_router", "moe_preprocess", "mamba"}) {
-            if (c.lists(flag, part)) return true;
-        }
-    }
-    return false;
+    constexpr auto kParts = std::to_array<std::string_view>({"attn", "mlp", "moe", "moe_router", "moe_preprocess", "mamba"});
+    return std::any_of(kParts.begin(), kParts.end(), [&](std::string_view part) { return graphs(c, part); });
+}
+
+/// A layer without experts makes its graph before it has the field that says so, unless the graph is that of its attention.
+bool graphs_dense_layers_too_early(C c) {
+    const bool local = c.is("--cuda-graph-impl", "local") || c.has("--enable-cuda-graph");
+    const bool dense = c.has_pattern() ? pattern_holds(c, '-') : c.gives_no_experts() || may_have_dense_layers(c);
+    return local && dense && graphs(c, "mlp") && (c.has_pattern() || !graphs(c, "attn"));
+}
+
+constexpr std::int64_t kMostOfASize = std::int64_t{1} << 20;  ///< products of two stay far below 2^63
+
+/// fp8 products take the input projection of Mamba-2 in blocks.
+bool misaligns_mamba(C c) {
+    const auto hidden = c.whole("--hidden-size", 0), state = c.whole("--mamba-state-dim", 128), head = c.whole("--mamba-head-dim", 64),
+               groups = c.whole("--mamba-num-groups", 8);
+    if (!is_fp8(c) || !pattern_holds(c, 'M') || !hidden || !state || !head || !groups) return false;
+    if (*head <= 0 || std::max({*hidden, *state, *head, *groups}) > kMostOfASize) return false;
+    const auto heads = c.whole("--mamba-num-heads", 2 * *hidden / *head);
+    if (!heads || *heads > kMostOfASize) return false;
+    return (2 * *heads * *head + 2 * *groups * *state + *heads) % 16 != 0;
+}
+
+/// And that of gated delta nets.
+bool misaligns_delta_nets(C c) {
+    const bool delta_nets =
+        c.has_pattern() ? pattern_holds(c, 'G')
+                        : c.is("--experimental-attention-variant", "gated_delta_net") || c.is("--experimental-attention-variant", "gdn");
+    const auto keys = c.whole("--linear-num-key-heads", 16), key = c.whole("--linear-key-head-dim", 128),
+               values = c.whole("--linear-num-value-heads", 32), value = c.whole("--linear-value-head-dim", 128);
+    if (!delta_nets || !is_fp8(c) || !keys || !key || !values || !value) return false;
+    if (std::max({*keys, *key, *values, *value}) > kMostOfASize) return false;
+    const std::int64_t width = 2 * *keys * *key + 2 * *values * *value + 2 * *values;
+    return width % (c.is("--fp8-recipe", "mxfp8") ? 32 : 16) != 0;
+}
+
+/// Graphs of parts of layers, by a pattern that is not planned with graphs; plans of other layers have rules of their own.
+bool graphs_experts_that_are_not_there(C c) {
+    const bool by_parts = c.is("--cuda-graph-impl", "local") || c.is("--cuda-graph-impl", "transformer_engine");
+    return c.has_pattern() && by_parts && c.whole("--num-experts", 0).value_or(2) <= 1 && (graphs(c, "moe") || graphs(c, "moe_router"));
 }
 
 /// --no-rope-freq N skips every N-th layer, and N does not divide the layers.
@@ -262,6 +306,14 @@ constexpr auto kConfigurationRules = std::to_array<ArgumentRule>({
      "does not go with --experimental-attention-variant before branch dev; remove one of them",
      {Exemption::bridge},
      kReleasedMegatrons},
+    {RuleSource::mamba, 254, "--mamba-num-heads", misaligns_mamba,
+     "(with --mamba-head-dim, --mamba-num-groups and --mamba-state-dim) gives Mamba-2 a projection that fp8 does not take; make twice the "
+     "heads' width, twice the groups' states and the heads a multiple of 16",
+     {Exemption::checkpoint_model}},
+    {RuleSource::delta_nets, 207, "--linear-num-value-heads", misaligns_delta_nets,
+     "(with --linear-num-key-heads and the widths of both) gives gated delta nets a projection that fp8 does not take; make twice the keys, "
+     "the values and the value heads a multiple of 16, under --fp8-recipe mxfp8 of 32",
+     {Exemption::checkpoint_model}},
     {kLayers, 3163, "--experimental-attention-variant",
      [](C c) { return varies_attention(c) && c.is("--experimental-attention-variant", "dsa") && !c.has("--no-rope-fusion"); },
      "does not go with fused rotation, which is the default; add --no-rope-fusion",
@@ -283,6 +335,13 @@ constexpr auto kConfigurationRules = std::to_array<ArgumentRule>({
     // ---- CUDA graphs and overlaps ----
     {kLayers, 2794, "--cuda-graph-impl", [](C c) { return c.is("--cuda-graph-impl", "full_iteration") && graphs_parts(c); },
      "goes without --cuda-graph-modules and --cuda-graph-scope; remove these, or give --cuda-graph-impl transformer_engine"},
+    {RuleSource::layer, 594, "--cuda-graph-modules", graphs_dense_layers_too_early,
+     "(--cuda-graph-scope) captures mlp of layers without experts, at which --cuda-graph-impl local stops; add attn, or give "
+     "--cuda-graph-impl transformer_engine",
+     {Exemption::checkpoint_model}},
+    {kLayers, 2826, "--cuda-graph-modules", graphs_experts_that_are_not_there,
+     "(--cuda-graph-scope) captures experts, and there are none; leave moe and moe_router out",
+     {Exemption::checkpoint_model}},
     {kLayers, 3014, "--overlap-moe-expert-parallel-comm",
      [](C c) { return c.has("--overlap-moe-expert-parallel-comm") && c.whole("--expert-model-parallel-size", 1) == 1; },
      "hides exchanges of experts, and there are none; give --expert-model-parallel-size 2 or more, or remove it"},

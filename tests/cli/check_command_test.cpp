@@ -132,9 +132,10 @@ TEST(CheckCommand, GateSaysInOneLineAndByItsExitCodeWhatBecomesOfTheJob) {
         const TempFile file("gated.args", command(layout));
         return say("check --gate --megatron-args " + file.path() + " --world " + std::to_string(world) + more);
     };
-    const Said runs = gate("--tensor-model-parallel-size 8 --pipeline-model-parallel-size 2", 16);
+    const Said runs = gate("--tensor-model-parallel-size 8 --pipeline-model-parallel-size 2", 16, " --cluster dgx-h100");
     EXPECT_EQ(runs.code, kDone) << runs.err;
-    EXPECT_THAT(runs.out, AllOf(StartsWith("runs: tp8 "), HasSubstr(" pp2 "), HasSubstr("; fits: "), HasSubstr(" a step (")));
+    EXPECT_THAT(runs.out, AllOf(StartsWith("runs: tp8 "), HasSubstr(" pp2 "), HasSubstr("; fits: "), HasSubstr(" a step ("),
+                                HasSubstr("; unless the launcher does: ")));
     const Said illegal = gate("--tensor-model-parallel-size 16 --pipeline-model-parallel-size 3", 16);
     EXPECT_EQ(illegal.code, kBadInput);
     EXPECT_THAT(illegal.out, AllOf(StartsWith("illegal: "), HasSubstr("world = 16")));

@@ -30,6 +30,8 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::MatchesRegex;
+using ::testing::ThrowsMessage;
 using Json = nlohmann::ordered_json;
 
 /// Whether Megatron-LM lets exchanges of experts run beside another microbatch (transformer_config.py, __post_init__).
@@ -220,6 +222,7 @@ TEST(BridgeOverrides, GiveARecipeThePlansLayout) {
             << summary(layout);
         EXPECT_EQ(read.etp.value_or(read.tp), layout.sizes.etp);
         EXPECT_EQ(read.vpp, layout.vpp);
+        EXPECT_THAT(overrides, Contains(layout.vpp > 1 ? "model.overlap_p2p_comm=true" : "model.overlap_p2p_comm=false"));
         if (layout.recompute == Recompute::selective) {
             EXPECT_EQ(read.recompute_modules, layout.recompute_modules);
         }
@@ -227,6 +230,24 @@ TEST(BridgeOverrides, GiveARecipeThePlansLayout) {
         EXPECT_EQ(read.split->pipeline_layout, layout.split->request().pipeline_layout);
     }
     EXPECT_TRUE(layout_string) << "its bars and stars need quotes";
+}
+
+// HybridModelProvider of megatron-bridge 0.6.2 divides the pattern by its bars, and takes no virtual stages.
+TEST(BridgeOverrides, GiveAHybridItsStages) {
+    Workload work = workload_of("nemotron-h-8b", 16);
+    planner::SearchSpace space;
+    space.engine = Engine::megatron;
+    space.pp = {2};
+    for (const int vpp : {1, 2}) {
+        space.vpp = {vpp};
+        const Plan plan{work.model, work.cluster, work.batch, work.training, some_layouts(work, space, 1).front(), work.routing};
+        const formats::MegatronJob job = formats::megatron_job(plan);
+        if (vpp == 1)
+            EXPECT_THAT(formats::bridge_overrides(job), Contains(MatchesRegex("model.hybrid_layer_pattern=\"[^|]*[|][^|]*\"")));
+        else
+            EXPECT_THAT([&] { (void)formats::bridge_overrides(job); },
+                        ThrowsMessage<ConfigError>(HasSubstr("4 chunks of layers on 2 pipeline ranks")));
+    }
 }
 
 TEST(BridgeOverrides, GiveARecipeThePlansOffloading) {

@@ -4,13 +4,14 @@ import sys
 import time
 from pathlib import Path
 
+import bridge
 import exports
 import figures
 import known
 import legality
 import oracle
 
-PARTS = ("exports", "commands", "parameters", "schedules", "buffers")
+PARTS = ("exports", "bridge", "commands", "parameters", "schedules", "buffers")
 
 
 class Daily:
@@ -21,6 +22,10 @@ class Daily:
     def exports(self):
         self.rows = exports.judged(self.program, self.folder / "plans", range(3), self.seed, self.workers)
         return f"{len(self.rows)} layouts of {len({row['model'] for row in self.rows})} presets", list(exports.texts(self.rows))
+
+    def bridge(self):
+        compared, texts = bridge.judged(self.program, [row for row in self.rows if row.get("accepted")][::4], self.workers)
+        return f"overrides of {compared} plans for Megatron-Bridge", texts
 
     def commands(self):
         rows = legality.judged(self.program, self.folder / "commands", range(300), self.workers)

@@ -1,4 +1,4 @@
-"""The long comparison: `run --large`. Writes its section of docs/measurements/megatron-oracle.md."""
+"""The long comparison: `run --large`. Writes its section of docs/measurements/megatron-oracle.md; options of 0 leave a part out."""
 
 import collections
 import datetime
@@ -9,6 +9,7 @@ import subprocess
 import time
 from pathlib import Path
 
+import bridge
 import exports
 import figures
 import known
@@ -20,7 +21,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/measurements/megatron-oracle.
 HEAD = """# mgplan compared with NVIDIA's own code
 
 `tests/megatron/run --large` writes this page; [tests/megatron](../../tests/megatron/README.md) says how. Each section belongs to one release of
-Megatron-LM. "Differ" counts what neither a stand-in nor a missing GPU decides; the kinds are those of `tests/megatron/known_differences.json`,
+Megatron-LM; what a run leaves out keeps its figures, with their date and commit. "Differ" counts what neither a stand-in nor a missing GPU decides; the kinds are those of `tests/megatron/known_differences.json`,
 and what matches none of them is listed by its text.
 """
 
@@ -77,21 +78,54 @@ def in_blocks(options, items, judge, size=50):
 
 
 def section(options):
-    began, lines = time.monotonic(), []
+    """Returns the parts that this run measured, by their titles."""
+    began, parts = time.monotonic(), {}
     program, folder, workers = options.mgplan, Path(options.folder), options.workers
+    measured = f"{datetime.date.today()}, {of_mgplan(program)}"
 
     def part(title, summary, kind, texts):
-        lines.extend([f"### {title}", "", summary, ""])
-        lines.extend(table(kind, texts))
+        parts[title] = "\n".join([f"{measured}: {summary}", "", *table(kind, texts)]).rstrip()
         print(f"{title}: {summary} [{time.monotonic() - began:.0f} s]", flush=True)
 
+    if options.commands:
+        judge_commands(options, part)
+    if options.layouts:
+        layouts = range(options.layouts)
+        rows = kept(options, "exports", lambda: in_blocks(options, layouts, lambda some: exports.judged(program, folder / "plans", some, options.seed, workers), 1))
+        exported = [row for row in rows if row["stage"] == "exported"]
+        accepted = [row for row in rows if row.get("accepted")]
+        part("Exports", f"{sum(row['stage'] != 'no plan' for row in rows)} layouts of {len({row['model'] for row in rows})} presets: {len(exported)} exported, {len(accepted)} of them start.", "exports",
+             list(exports.texts(rows)))
+        compared, texts = bridge.judged(program, accepted, workers)
+        part("Overrides of Megatron-Bridge", f"{compared} of these plans, loaded by the ConfigContainer of megatron-bridge, {len(texts)} differ.", "bridge", texts)
+        result = figures.parameters(program, accepted, workers)
+        part("Gradient bytes", f"{result['compared']} ranks of {result['models']} models compared, {len(result['differences'])} differ. Left out, since "
+             f"their exports name fields that no flag carries: {', '.join(result['others'])}.", "parameters",
+             result["differences"])
+    if options.schedules:
+        result = figures.schedules(program, options.schedules, options.seed, workers)
+        part("Schedules", f"{result['compared']} compared, every rank of them, {len(result['differences'])} differ.", "schedules", result["differences"])
+    if options.buffers:
+        result = figures.buffers(program, folder / "buffers", options.buffers, options.seed, workers)
+        part("Buffers", f"{result['compared']} chunks compared, {len(result['differences'])} differ.", "buffers", result["differences"])
+    apart = [(name, differences) for name, _, differences in train.compare(program, live=True)] if options.training else []
+    if apart:
+        part("Training", f"{train.STEPS} steps of tiny models from the same weights in fp32, layers of the core without Transformer Engine, gloo: largest relative "
+             "difference of a step.\n\n| model | loss | gradient norm |\n|---|---|---|\n"
+             + "\n".join(f"| {name} | {differences['loss']:.1e} | {differences['grad_norm']:.1e} |" for name, differences in apart), "schedules", [])
+    return parts
+
+
+def judge_commands(options, part):
+    """The part about random commands."""
     seeds = range(options.first_seed, options.first_seed + options.commands)
-    rows = kept(options, "commands", lambda: in_blocks(options, seeds, lambda some: legality.judged(program, folder / "commands", some, workers)))
+    folder = Path(options.folder) / "commands"
+    rows = kept(options, "commands", lambda: in_blocks(options, seeds, lambda some: legality.judged(options.mgplan, folder, some, options.workers)))
     decided = [row for row in rows if row["outcome"] != "undecided"]
     differing = [row for row in decided if row["outcome"] == "differ"]
     counts = collections.Counter((row["gate"], "a stand-in stops" if row["undecided"] else "accepts" if row["accepted"] else "raises") for row in rows)
-    stays = {entry["kind"] for entry in known.Known("commands").entries if entry.get("stays")}
     named = known.Known("commands")
+    stays = {entry["kind"] for entry in named.entries if entry.get("stays")}
     excused = sum((entry := named.take(legality.text(row))) is not None and entry["kind"] in stays for row in differing)
     grid = ["| | accepts | raises | a stand-in stops |", "|---|---|---|---|"]
     for answer in ("legal", "illegal", "cannot say"):
@@ -102,36 +136,21 @@ def section(options):
     part("Random commands", f"{len(rows)} commands (seeds from {options.first_seed} on): mgplan decides {said} "
          f"({100 * said / max(len(rows), 1):.1f} %), both decide {len(decided)}, {agreeing} agree; without the {excused} of kinds that are no faults {share:.1f} %.\n\n"
          + "\n".join(grid), "commands", [legality.text(row) for row in differing])
-    if options.layouts:
-        layouts = range(options.layouts)
-        rows = kept(options, "exports", lambda: in_blocks(options, layouts, lambda some: exports.judged(program, folder / "plans", some, options.seed, workers), 1))
-        exported = [row for row in rows if row["stage"] == "exported"]
-        accepted = [row for row in rows if row.get("accepted")]
-        part("Exports", f"{sum(row['stage'] != 'no plan' for row in rows)} layouts of {len({row['model'] for row in rows})} presets: {len(exported)} exported, {len(accepted)} of them start.", "exports",
-             list(exports.texts(rows)))
-        result = figures.parameters(program, accepted, workers)
-        part("Gradient bytes", f"{result['compared']} ranks of {result['models']} models compared, {len(result['differences'])} differ. Left out, since "
-             f"their exports name fields that no flag carries: {', '.join(result['others'])}.", "parameters",
-             result["differences"])
-    result = figures.schedules(program, options.schedules, options.seed, workers)
-    part("Schedules", f"{result['compared']} compared, every rank of them, {len(result['differences'])} differ.", "schedules", result["differences"])
-    result = figures.buffers(program, folder / "buffers", options.buffers, options.seed, workers)
-    part("Buffers", f"{result['compared']} chunks compared, {len(result['differences'])} differ.", "buffers", result["differences"])
-    apart = [(name, differences) for name, _, differences in train.compare(program, live=True)] if options.training else []
-    if apart:
-        part("Training", f"{train.STEPS} steps of tiny models from the same weights in fp32, layers of the core without Transformer Engine, gloo: largest relative "
-             "difference of a step.\n\n| model | loss | gradient norm |\n|---|---|---|\n"
-             + "\n".join(f"| {name} | {differences['loss']:.1e} | {differences['grad_norm']:.1e} |" for name, differences in apart), "schedules", [])
-    return lines
+
+
+def parts_of(text):
+    """Parts of a section by their titles."""
+    return {part.partition("\n")[0][4:]: part.partition("\n")[2].strip() for part in re.split(r"(?m)^(?=### )", text)[1:]}
 
 
 def run(options):
     title = version()
     Path(options.folder).mkdir(parents=True, exist_ok=True)
-    lines = [f"## {title}", "", f"{datetime.date.today()}, {of_mgplan(options.mgplan)}.", "", *section(options)]
+    measured = section(options)
     text = PAGE.read_text() if PAGE.exists() else HEAD
-    parts = re.split(r"(?m)^(?=## )", text)
-    kept = [part.rstrip() for part in parts[1:] if part.splitlines()[0] != f"## {title}"]
-    PAGE.write_text("\n\n".join([HEAD.rstrip(), *kept, "\n".join(lines).rstrip()]) + "\n")
+    sections = {part.splitlines()[0][3:]: part for part in re.split(r"(?m)^(?=## )", text)[1:]}
+    parts = parts_of(sections.get(title, "")) | measured
+    sections[title] = "\n\n".join([f"## {title}", *(f"### {name}\n\n{part}" for name, part in parts.items())])
+    PAGE.write_text("\n\n".join([HEAD.rstrip(), *(part.rstrip() for part in sections.values())]) + "\n")
     print(f"written: {PAGE}")
     return 0

@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import time
 import venv
 import zipfile
@@ -22,6 +23,7 @@ import torch_stubs
 
 HERE = Path(__file__).resolve().parent
 SKIPPED = 77
+SOURCES = "antlr4-python3-runtime"  # pure Python, of which PyPI has no wheel
 UNREACHABLE = re.compile("NewConnectionError|Connection(Refused|Reset|)Error|name resolution|ProxyError|Connect Timeout|Read timed out|"
                          "Network is unreachable|Max retries exceeded|SSLError|HTTP error 5|Retrying")
 
@@ -38,7 +40,8 @@ def fingerprint():
 def download(python, requirements, folder, *options):
     """Downloads wheels whose hashes are those of the file, else raises."""
     done = subprocess.run([python, "-m", "pip", "download", "--disable-pip-version-check", "--quiet", "--no-deps", "--require-hashes", "--no-cache-dir",
-                           "--retries", "2", "--timeout", "60", "--only-binary=:all:", *options, "-d", folder, "-r", requirements],
+                           "--retries", "2", "--timeout", "60", "--only-binary=:all:", f"--no-binary={SOURCES}", "--no-build-isolation", *options, "-d", folder,
+                           "-r", requirements],
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode == 0:
         return
@@ -54,6 +57,18 @@ def unpack(wheels, folder, is_wanted=lambda name: True):
             for member in archive.infolist():
                 if is_wanted(member.filename):
                     archive.extract(member, folder)
+
+
+def unpack_sources(archives, folder):
+    """Modules lie in the folder src of each archive."""
+    for path in archives:
+        with tarfile.open(path) as archive:
+            for member in archive.getmembers():
+                _, found, name = member.name.partition("/src/")
+                if found and member.isfile() and not name.startswith(("/", "..")):
+                    target = folder / name
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    target.write_bytes(archive.extractfile(member).read())
 
 
 def split_requirements(folder):
@@ -81,6 +96,7 @@ def fill(folder):
             job.result()
     site = environment / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
     unpack((scratch / "others").glob("*.whl"), site)
+    unpack_sources((scratch / "others").glob("*.tar.gz"), site)
     unpack((scratch / "torch").glob("*.whl"), site, torch_stubs.is_needed)
     (site / "torch/bin/torch_shm_manager").chmod(0o755)
     unpack((scratch / "megatron").glob("*.whl"), folder / "megatron", lambda name: not name.endswith(".so"))

@@ -241,6 +241,12 @@ std::vector<Case> rule_cases() {
              layout.cp_comm_type = CpCommType::a2a;
          },
          {"heads = 14", "kv heads = 2", "tp·cp = 1·4", "use p2p or all_gather"}},
+        {"sparse_attention_gathers_context",
+         "deepseek-v3.2",
+         8,
+         cp2,
+         [](Workload&, Layout& layout) { layout.engine = Engine::megatron; },
+         {"cp-comm-type p2p", "sparse attention", "use all_gather"}},
         {"recompute_modules_exist",
          "llama3-8b",
          8,

@@ -91,6 +91,7 @@ const std::vector<Case>& cases() {
          "--bf16 --use-megatron-fsdp --ckpt-format fsdp_dtensor --use-distributed-optimizer", "CUDA_DEVICE_MAX_CONNECTIONS", "1"},
         {kArguments, 1236, "--cuda-graph-impl full_iteration", "add --no-check-for-nan-in-loss-and-grad",
          "--cuda-graph-impl full_iteration --no-check-for-nan-in-loss-and-grad"},
+        {kArguments, 1236, "--cuda-graph-impl local --cuda-graph-scope full_iteration", "add --no-check-for-nan-in-loss-and-grad", ""},
         {kArguments, 1258, "--num-dataset-builder-threads 0", "= 0 is no number of threads", "--num-dataset-builder-threads 2"},
         {kArguments, 1281, "--train-iters 100 --lr-decay-samples 50", "--lr-decay-samples = 50 does not go with --train-iters",
          "--train-iters 100 --lr-decay-iters 50"},
@@ -131,6 +132,8 @@ const std::vector<Case>& cases() {
          "needs CUDA_GRAPHS_USE_NODE_PRIORITY=1",
          "--bf16 --use-distributed-optimizer --global-batch-size 8 --tensor-parallel-num-weight-shards 2 --cuda-graph-impl local",
          "CUDA_GRAPHS_USE_NODE_PRIORITY", "0", 100},
+        {kArguments, 1615, "--qk-clip --qk-clip-alpha 1", "--qk-clip-alpha = 1 is no share between 0 and 1", "--qk-clip-alpha 1"},
+        {kArguments, 1617, "--qk-clip --qk-clip-threshold 0", "--qk-clip-threshold = 0 is no bound", "--qk-clip --qk-clip-threshold 50"},
         {kArguments, 1633, "--position-embedding-type none --no-position-embedding", "goes with rotary positions alone",
          "--position-embedding-type rope --no-position-embedding"},
         {kArguments, 1644, "--position-embedding-type mrope", "--position-embedding-type = mrope needs --mrope-section",
@@ -255,6 +258,15 @@ const std::vector<Case>& cases_of_configurations() {
         {RuleSource::variants, 498, "--experimental-attention-variant gated_delta_net --linear-attention-freq 2 --transformer-impl local",
          "--experimental-attention-variant = gated_delta_net needs Transformer Engine",
          "--experimental-attention-variant gated_delta_net --linear-attention-freq 2 --normalization RMSNorm"},
+        {RuleSource::mamba, 254, "--hybrid-layer-pattern M-M* --mamba-num-heads 8 --bf16 --fp8-format e4m3 --fp8-recipe tensorwise",
+         "gives Mamba-2 a projection that fp8 does not take",
+         "--hybrid-layer-pattern M-M* --mamba-num-heads 16 --bf16 --fp8-format e4m3 --fp8-recipe tensorwise"},
+        {RuleSource::delta_nets, 207,
+         "--experimental-attention-variant gated_delta_net --linear-attention-freq 2 --normalization RMSNorm --linear-key-head-dim 32 "
+         "--linear-value-head-dim 32 --linear-num-key-heads 8 --linear-num-value-heads 8 --bf16 --fp8-format e4m3 --fp8-recipe mxfp8",
+         "gives gated delta nets a projection that fp8 does not take",
+         "--experimental-attention-variant gated_delta_net --linear-attention-freq 2 --normalization RMSNorm --linear-key-head-dim 32 "
+         "--linear-value-head-dim 32 --linear-num-key-heads 8 --linear-num-value-heads 8 --bf16 --fp8-format e4m3 --fp8-recipe tensorwise"},
         {RuleSource::layers, 572,
          "--experimental-attention-variant gated_delta_net --linear-attention-freq 2 --mtp-num-layers 1 --position-embedding-type rope",
          "--mtp-num-layers = 1 does not go with --experimental-attention-variant", ""},
@@ -269,6 +281,10 @@ const std::vector<Case>& cases_of_configurations() {
          "--fp16 --apply-query-key-layer-scaling", "NVTE_APPLY_QK_LAYER_SCALING", "0"},
         {kLayers, 2794, "--cuda-graph-impl full_iteration --no-check-for-nan-in-loss-and-grad --cuda-graph-modules attn",
          "goes without --cuda-graph-modules", "--cuda-graph-impl full_iteration --no-check-for-nan-in-loss-and-grad"},
+        {RuleSource::layer, 594, "--cuda-graph-impl local --cuda-graph-modules mlp", "captures mlp of layers without experts",
+         "--cuda-graph-impl local --cuda-graph-modules attn mlp"},
+        {kLayers, 2826, "--hybrid-layer-pattern M-M* --cuda-graph-impl local --cuda-graph-modules attn moe_router",
+         "captures experts, and there are none", "--hybrid-layer-pattern M-M* --cuda-graph-impl local --cuda-graph-modules attn"},
         {kLayers, 3014, "--overlap-moe-expert-parallel-comm", "hides exchanges of experts, and there are none",
          "--num-experts 8 --expert-model-parallel-size 2 --overlap-moe-expert-parallel-comm"},
         {kLayers, 3084, "--num-experts 8 --overlap-dispatch-backward-with-experts-wgrad --overlap-moe-expert-parallel-comm",
@@ -359,6 +375,31 @@ TEST(ArgumentRules, AskForVariablesThatAreKnownAlone) {
     EXPECT_FALSE(refused("if [ $A = b ]; then\nexport CUDA_DEVICE_MAX_CONNECTIONS=8\nfi", 90));
 }
 
+TEST(ArgumentRules, NameVariablesThatAreLeftToTheLauncher) {
+    const auto left = [](const std::string& lines, int capability) {
+        return read_megatron_text(lines + "\ntorchrun pretrain_gpt.py " + kSmall + "--tensor-model-parallel-size 2", "run.sh",
+                                  {.compute_capability = capability})
+            .flags.of_environment;
+    };
+    EXPECT_THAT(left("", 90), ElementsAre(HasSubstr("needs CUDA_DEVICE_MAX_CONNECTIONS=1 in the environment")));
+    EXPECT_THAT(left("export CUDA_DEVICE_MAX_CONNECTIONS=1", 90), IsEmpty());
+    EXPECT_THAT(left("export CUDA_DEVICE_MAX_CONNECTIONS=$QUEUES", 90), SizeIs(1)) << "whose value the script does not tell";
+    EXPECT_THAT(left("", 100), IsEmpty());
+}
+
+TEST(ArgumentRules, CountStagesBetweenBars) {
+    const std::string flags = kSmall + "--pipeline-model-parallel-size 2 --overlap-p2p-communication-warmup-flush ";
+    EXPECT_THAT(refusal(flags + "--pipeline-model-parallel-layout Ett|ttL"), HasSubstr("interleaved schedule"));
+    EXPECT_THAT(refusal(flags + "--hybrid-layer-pattern M-|M*"), HasSubstr("interleaved schedule"));
+    EXPECT_EQ(refusal(flags + "--pipeline-model-parallel-layout Et|t|t|tL"), "accepted");
+    EXPECT_EQ(refusal(flags + "--pipeline-model-parallel-layout Et|(t|)*2tL"), "accepted");
+}
+
+TEST(ArgumentRules, LeaveNoFitOpenForWhatKeepsTheSameTensors) {
+    for (const FlagNotComputed& one : read(kSmall + "--qk-clip --normalization RMSNorm --fused-residual-rmsnorm").flags.not_computed)
+        EXPECT_EQ(one.decides, Decides::nothing) << one.flag;
+}
+
 TEST(ArgumentRules, ReadVariablesOfYaml) {
     const auto refused = [](const std::string& queues) {
         try {
@@ -433,7 +474,7 @@ TEST(ArgumentRules, AreNotAskedForWhatACheckpointOrBridgeSets) {
         expect_exempt(Exemption::checkpoint_sizes, " --use-mp-args-from-checkpoint-args", HeldAgainst::everything);
         if (is_of_configurations(rule)) expect_exempt(Exemption::bridge, "", HeldAgainst::configurations);
     }
-    EXPECT_EQ(exempt, 22 + 6 + 7);
+    EXPECT_EQ(exempt, 26 + 6 + 7);
 }
 
 TEST(ArgumentRules, OfTheParserAreNotThoseOfBridge) {

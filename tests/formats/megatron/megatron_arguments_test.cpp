@@ -238,7 +238,8 @@ TEST(MegatronArguments, KnowsLayoutsRecomputeAndGraphs) {
     EXPECT_EQ(layout("--cuda-graph-impl transformer_engine --cuda-graph-modules attn moe_router").cuda_graphs,
               (EnumSet{CudaGraphScope::attn, CudaGraphScope::moe_router}));
     EXPECT_EQ(layout("--cuda-graph-impl local").cuda_graphs, EnumSet{CudaGraphScope::layer});
-    EXPECT_EQ(layout("--cuda-graph-impl local --cuda-graph-scope full_iteration").cuda_graphs, EnumSet{CudaGraphScope::full_iteration});
+    EXPECT_EQ(layout("--cuda-graph-impl local --cuda-graph-scope full_iteration --no-check-for-nan-in-loss-and-grad").cuda_graphs,
+              EnumSet{CudaGraphScope::full_iteration});
 }
 
 TEST(MegatronArguments, ReadsWhereTheInputGradientIsReduced) {

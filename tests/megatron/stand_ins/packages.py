@@ -334,7 +334,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self.roots = roots
 
     def find_spec(self, fullname, path=None, target=None):
-        if fullname.partition(".")[0] not in self.roots or fullname in ABSENT:
+        if fullname in ABSENT or not any(fullname == root or fullname.startswith(root + ".") for root in self.roots):
             return None
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
 
