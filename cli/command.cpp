@@ -32,6 +32,7 @@ constexpr std::array kCommands{
     Command{"verify", "judge the prediction by a run, or by a Megatron-LM log", run_verify},
     Command{"calibrate", "measure this machine and write a cluster file", run_calibrate},
     Command{"check", "judge a Megatron-LM command: legal, fits, how fast, what is better", run_check},
+    Command{"doctor", "say what explains the step and the memory of a running job's log", run_doctor},
     Command{"record", "execute a launch script and write down what it starts", run_record},
     Command{"export", "write a plan as Megatron-LM's flags or YAML", run_export},
     Command{"models", "list the model presets, or show one", run_models},
