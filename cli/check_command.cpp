@@ -19,10 +19,9 @@
 #include "cli/workload_options.hpp"
 #include "formats/megatron/megatron_flags.hpp"
 #include "formats/megatron/megatron_words.hpp"
-#include "formats/recognise/recognise.hpp"
 #include "plan/plan.hpp"
+#include "plan/text/shell_quoting.hpp"
 #include "plan/text/text.hpp"
-#include "plan/text/text_file.hpp"
 #include "planner/constraints.hpp"
 #include "planner/dynamic_context.hpp"
 #include "planner/exact_ranking.hpp"
@@ -309,49 +308,6 @@ void refuse_what_is_open(const Options& options, const formats::FlagAccount& fla
     }
 }
 
-/// Puts a file that was named without an option where it belongs, by its contents; returns what it was read as, for the answer's first
-/// line.
-std::string settle_source(const std::string& path, WorkloadOptions& values) {
-    std::error_code unreadable;
-    if (!std::filesystem::is_regular_file(path, unreadable)) {  // a pipe is read once
-        values.megatron_args = path;
-        return "";
-    }
-    const std::string text = read_text_file(path, "check");
-    const auto found = formats::recognise(text);
-    const bool is_yaml = path.ends_with(".yaml") || path.ends_with(".yml");
-    if (text.find("\"mgplan_record\"") < 256) {
-        values.trace = path;
-        return "record of mgplan record";
-    }
-    if (is_yaml && found && found->framework == "Megatron-Bridge") {
-        values.bridge_config = path;
-        return "Megatron-Bridge configuration";
-    }
-    values.megatron_args = path;
-    if (!found) return is_yaml ? "YAML of Megatron-LM arguments" : "Megatron-LM command";
-    const std::string job = found->job.empty() ? "" : fmt::format(", {}", found->job);
-    const std::string model = found->model.empty() ? "" : fmt::format(" of {}", found->model);
-    return fmt::format("{} {}{}{}", found->framework, found->form, job, model);
-}
-
-/// One line of shell text that has these words.
-std::string quoted_line(std::span<const std::string> words) {
-    constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./=,:+%@";
-    std::string line;
-    for (const std::string& word : words) {
-        if (!line.empty()) line += ' ';
-        if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) {
-            line += word;
-            continue;
-        }
-        line += '\'';
-        for (const char c : word) line += c == '\'' ? std::string("'\\''") : std::string(1, c);
-        line += '\'';
-    }
-    return line;
-}
-
 std::string report_text(const reports::MegatronCheck& check, Format format, bool gate) {
     switch (format) {
         case Format::json:
@@ -398,7 +354,7 @@ int run_check(const std::vector<std::string>& args, Console& given_console) {
     // The words after "--" are a command, as if a file held them.
     const auto words = std::find(args.begin(), args.end(), "--");
     Console console = given_console;
-    if (words != args.end()) console.texts["megatron-args"] = {"the command", quoted_line({words + 1, args.end()})};
+    if (words != args.end()) console.texts["megatron-args"] = {"the command", shell_words({words + 1, args.end()})};
     Options options(
         "check FILE --world N [options]\n"
         "check --world N [options] -- COMMAND\n"

@@ -32,6 +32,7 @@ constexpr std::array kCommands{
     Command{"verify", "compare a prediction with a run, or with a Megatron-LM log", run_verify},
     Command{"calibrate", "measure this machine and write a cluster file", run_calibrate},
     Command{"check", "check a launch command: legal? fits? how fast? what is better?", run_check},
+    Command{"doctor", "explain the step time and memory in a job's log", run_doctor},
     Command{"record", "run a launch script and record what it starts", run_record},
     Command{"export", "export a plan for the training framework", run_export},
     Command{"models", "list the model presets, or show one", run_models},

@@ -74,6 +74,7 @@ int run_status(const std::vector<std::string>& args, Console& console);
 int run_rank(const std::vector<std::string>& args, Console& console);
 int run_verify(const std::vector<std::string>& args, Console& console);
 int run_calibrate(const std::vector<std::string>& args, Console& console);
+int run_doctor(const std::vector<std::string>& args, Console& console);
 int run_check(const std::vector<std::string>& args, Console& console);
 int run_record(const std::vector<std::string>& args, Console& console);
 int run_export(const std::vector<std::string>& args, Console& console);

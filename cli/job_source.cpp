@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -11,6 +13,8 @@
 #include "formats/megatron/megatron_arguments.hpp"
 #include "formats/megatron/shell_words.hpp"
 #include "formats/model_source.hpp"
+#include "formats/recognise/recognise.hpp"
+#include "formats/trainer_source.hpp"
 #include "plan/text/errors.hpp"
 #include "plan/text/text_file.hpp"
 
@@ -49,6 +53,11 @@ formats::ScriptInputs script_inputs(const WorkloadOptions& values) {
 GivenText text_of(const Options& options, const char* option, const std::string& path, std::string_view what) {
     if (const GivenText* given = options.contents(option)) return *given;
     return {path, read_text_file(path, what)};
+}
+
+std::string folder_of(const std::string& path) {
+    const std::string folder = std::filesystem::path(path).parent_path().string();
+    return folder.empty() ? "." : folder;
 }
 
 /// The model that --model names. Throws ConfigError.
@@ -98,11 +107,11 @@ SourcedJob load_job(const Options& options, const WorkloadOptions& values, int c
         surroundings.script.model_is_given = true;
     }
     if (values.megatron_args) {
-        if (const GivenText* given = options.contents("megatron-args")) {
-            surroundings.folder = ".";
-            return {formats::read_megatron_arguments_text(given->text, given->name, std::move(surroundings)), std::nullopt, ""};
-        }
-        return {formats::load_megatron_arguments(*values.megatron_args, std::move(surroundings)), std::nullopt, ""};
+        const GivenText text = text_of(options, "megatron-args", *values.megatron_args, "argument");
+        surroundings.folder = options.contents("megatron-args") != nullptr ? "." : folder_of(*values.megatron_args);
+        if (auto read = formats::read_trainer_text(text.text, text.name, surroundings))
+            return {std::move(read->job), read->world, "its settings"};
+        return {formats::read_megatron_arguments_text(text.text, text.name, std::move(surroundings)), std::nullopt, ""};
     }
     if (values.trace) {
         const GivenText text = text_of(options, "trace", *values.trace, "record");
@@ -115,6 +124,30 @@ SourcedJob load_job(const Options& options, const WorkloadOptions& values, int c
         return {formats::load_bridge_config(*values.bridge_config, std::move(surroundings)), std::nullopt, ""};
     }
     return {load_named_model(options, values), std::nullopt, ""};
+}
+
+std::string settle_source(const std::string& path, WorkloadOptions& values) {
+    std::error_code unreadable;
+    if (!std::filesystem::is_regular_file(path, unreadable)) {  // a pipe is read once
+        values.megatron_args = path;
+        return "";
+    }
+    const std::string text = read_text_file(path, "check");
+    const auto found = formats::recognise(text);
+    const bool is_yaml = path.ends_with(".yaml") || path.ends_with(".yml");
+    if (text.find("\"mgplan_record\"") < 256) {
+        values.trace = path;
+        return "record of mgplan record";
+    }
+    if (is_yaml && found && found->framework == "Megatron-Bridge") {
+        values.bridge_config = path;
+        return "Megatron-Bridge configuration";
+    }
+    values.megatron_args = path;
+    if (!found) return is_yaml ? "YAML of Megatron-LM arguments" : "Megatron-LM command";
+    const std::string job = found->job.empty() ? "" : fmt::format(", {}", found->job);
+    const std::string model = found->model.empty() ? "" : fmt::format(" of {}", found->model);
+    return fmt::format("{} {}{}{}", found->framework, found->form, job, model);
 }
 
 }  // namespace mgplan::cli

@@ -21,6 +21,10 @@ namespace mgplan::cli {
 /// Adds problems with their number, or with options for one of them.
 void add_source_problems(const WorkloadOptions& values, Problems& problems);
 
+/// Puts a file that was named without an option where it belongs, by its contents; returns what it was read as, for the answer's first
+/// line.
+[[nodiscard]] std::string settle_source(const std::string& path, WorkloadOptions& values);
+
 struct SourcedJob {
     formats::Job job;
     std::optional<std::int64_t> world;  ///< if the source gives it

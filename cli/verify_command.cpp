@@ -1,12 +1,12 @@
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <ostream>
 
 #include <fmt/core.h>
 
 #include "cli/cluster_file.hpp"
 #include "cli/command.hpp"
+#include "cli/log_comparison.hpp"
 #include "cli/options.hpp"
 #include "cli/plan_file.hpp"
 #include "cli/run_command.hpp"
@@ -14,7 +14,6 @@
 #include "cli/workload_options.hpp"
 #include "formats/megatron/megatron_log.hpp"
 #include "plan/json/cluster_json.hpp"
-#include "plan/layout/stage_ranks.hpp"
 #include "plan/layout/switched_layout.hpp"
 #include "plan/text/errors.hpp"
 #include "plan/text/json_reader.hpp"
@@ -29,7 +28,6 @@
 namespace mgplan::cli {
 namespace {
 
-constexpr std::size_t kMostLogBytes = std::size_t{256} << 20;
 /// Bounds of a refit's factors. Beyond them the error is not in the efficiencies.
 constexpr double kLeastFactor = 0.5, kMostFactor = 2;
 
@@ -183,31 +181,6 @@ reports::RefitResult write_refit(const std::string& path, const std::string& log
     return {path, factors.compute, factors.communication, predicted, model.exact_seconds(layout), factors.at_bound};
 }
 
-std::vector<reports::LoggedRankMemory> compare_memory(const formats::MegatronLog& log, simulator::CostModel& model, const Layout& layout,
-                                                      const std::string& where) {
-    std::map<std::int64_t, reports::LoggedRankMemory> ranks;  // the largest report of each
-    for (const auto& each : log.memory) {
-        if (each.rank >= layout.sizes.world)
-            throw ConfigError(
-                fmt::format("{}: names rank {}, and --world is {}; give the job's own world", where, each.rank, layout.sizes.world));
-        auto& rank = ranks[each.rank];
-        rank.rank = each.rank;
-        rank.stage = stage_of_rank(layout.sizes, each.rank);
-        rank.measured_allocated = std::max(rank.measured_allocated, each.max_allocated);
-        rank.measured_reserved = std::max(rank.measured_reserved, each.max_reserved);
-    }
-    std::map<std::int64_t, simulator::RankMemory> stages;
-    std::vector<reports::LoggedRankMemory> compared;
-    for (auto& [number, rank] : ranks) {
-        const auto [stage, fresh] = stages.try_emplace(rank.stage);
-        if (fresh) stage->second = model.stage_memory(layout, static_cast<int>(rank.stage));
-        rank.predicted_allocated = stage->second.framework_bytes;
-        rank.predicted_reserved = stage->second.reserved_bytes;
-        compared.push_back(rank);
-    }
-    return compared;
-}
-
 int verify_log(const Options& options, const VerifyOptions& values, Console& console) {
     options.try_outputs();
     const std::string& path = *values.megatron_log;
@@ -256,8 +229,7 @@ int verify_log(const Options& options, const VerifyOptions& values, Console& con
     verification.predicted_tflops = predicted.model_tflops_per_gpu;
     if (steady.median_tflops_per_gpu) {
         verification.logged_tflops = steady.median_tflops_per_gpu;
-        verification.flops_ratio = *steady.median_tflops_per_gpu * 1e12 * steady.median_seconds * static_cast<double>(work.world) /
-                                   simulator::model_flops(work.model, work.batch);
+        verification.flops_ratio = logged_flops_ratio(steady, work);
     }
     verification.memory = compare_memory(log, model, layout, path);
     if (values.refit) verification.refit = write_refit(*values.refit, path, steady, work, layout, time.predicted);

@@ -450,9 +450,37 @@ std::string assumed_gradients(const TrainingSpec& training) {
     return fmt::format("bf16 with {} gradients", to_string(kept_gradient_dtype(training)));
 }
 
+namespace {
+
+constexpr const char* kNoWorld = "--world is missing; give the number of GPUs, as in --world 16";
+
+/// Next to a source that could not be read, whose settings may state it.
+void add_missing_world(const ConfigError& error, Problems& problems) {
+    if (dynamic_cast<const MissingFactError*>(&error) != nullptr)
+        problems.add_missing_fact("{}", kNoWorld);
+    else
+        problems.add(kNoWorld);
+}
+
+/// The world of a source that states it, where the options do not: a launch, or the settings of a program.
+void settle_world(const SourcedJob& found, const WorkloadOptions& values, std::optional<std::int64_t>& world,
+                  std::vector<std::string>& assumed, Problems& problems) {
+    if (world) return;
+    if (found.world) {
+        world = found.world;
+        assumed.push_back(fmt::format("world of {} ({})", counted(*world, "GPU"), found.world_source));
+    } else if (values.trace) {
+        problems.add("--world is missing, and the words of the launch do not tell the number of GPUs; give it, as in --world 16");
+    } else if (values.megatron_args) {
+        problems.add(kNoWorld);
+    }
+}
+
+}  // namespace
+
 ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions& values) {
     Problems problems;
-    if (!values.world && !values.trace) problems.add("--world is missing; give the number of GPUs, as in --world 16");
+    if (!values.world && !values.trace && !values.megatron_args) problems.add(kNoWorld);
     if (values.global_batch && values.global_batch_tokens)
         problems.add("--global-batch and --global-batch-tokens both give the batch; give one of them");
     add_source_problems(values, problems);
@@ -471,15 +499,13 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
             SourcedJob found = load_job(options, values, work.cluster.compute_capability);
             resolved.job = std::move(found.job);
             refuse_counted_only(resolved.job.model, values.model.value_or("model"));
-            if (!world && values.trace && !found.world)
-                problems.add("--world is missing, and the words of the launch do not tell the number of GPUs; give it, as in --world 16");
-            if (!world && found.world) {
-                world = found.world;
-                resolved.assumed.push_back(fmt::format("world of {} ({})", counted(*world, "GPU"), found.world_source));
-            }
+            settle_world(found, values, world, resolved.assumed, problems);
         } catch (const ConfigError& error) {
             problems.absorb(error, has_model_and_command(values) ? "" : sources[0] + ": ");
+            if (!world && values.megatron_args) add_missing_world(error, problems);
         }
+    } else if (!world && values.megatron_args) {
+        problems.add(kNoWorld);
     }
     if (resolved.job.training) work.training = *resolved.job.training;
     apply_training_options(values, work.training, problems);

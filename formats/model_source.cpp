@@ -16,6 +16,7 @@
 #include "formats/megatron/bridge_config.hpp"
 #include "formats/megatron/megatron_arguments.hpp"
 #include "formats/recognise/recognise.hpp"
+#include "formats/trainer_source.hpp"
 #include "plan/json/model_json.hpp"
 #include "plan/text/embedded_files.hpp"
 #include "plan/text/errors.hpp"
@@ -211,6 +212,7 @@ Job load_megatron_arguments(const std::string& path, MegatronSurroundings surrou
 }
 
 Job read_megatron_arguments_text(const std::string& text, const std::string& name, MegatronSurroundings surroundings) {
+    if (auto read = read_trainer_text(text, name, surroundings)) return std::move(read->job);
     const std::string named = surroundings.model ? "" : model_of_swift(text);
     if (!named.empty()) {
         surroundings.model = read_hub_name(named).model;

@@ -262,6 +262,14 @@ bool LogVerification::holds() const {
            std::none_of(memory.begin(), memory.end(), [&](const LoggedRankMemory& rank) { return memory_misses(rank); });
 }
 
+namespace {
+
+std::string name_of_rank(const LoggedRankMemory& rank) {
+    return rank.rank ? std::to_string(*rank.rank) : "fullest";
+}
+
+}  // namespace
+
 std::string log_verification_text(const LogVerification& verification) {
     std::string text = verification.workload;
     text += fmt::format("{}: median of {} steady line{}, quartiles {:.4g} and {:.4g} s\n\ntime, predicted with {}\n", verification.log,
@@ -282,7 +290,7 @@ std::string log_verification_text(const LogVerification& verification) {
     if (!verification.memory.empty()) {
         Table table({{"rank"}, {"stage"}, {"max allocated"}, {"predicted"}, {"error"}, {"max reserved"}, {"predicted"}, {"", Align::left}});
         for (const auto& rank : verification.memory) {
-            table.add_row({std::to_string(rank.rank), std::to_string(rank.stage), human_bytes(rank.measured_allocated),
+            table.add_row({name_of_rank(rank), std::to_string(rank.stage), human_bytes(rank.measured_allocated),
                            human_bytes(rank.predicted_allocated),
                            signed_percent(static_cast<double>(rank.predicted_allocated) /
                                               static_cast<double>(std::max<std::int64_t>(1, rank.measured_allocated)) -
@@ -309,7 +317,7 @@ std::string log_verification_text(const LogVerification& verification) {
 std::string log_verification_json(const LogVerification& verification) {
     Json memory = Json::array();
     for (const auto& rank : verification.memory) {
-        memory.push_back(Json{{"rank", rank.rank},
+        memory.push_back(Json{{"rank", rank.rank ? Json(*rank.rank) : Json()},
                               {"stage", rank.stage},
                               {"max_allocated_bytes", rank.measured_allocated},
                               {"predicted_framework_bytes", rank.predicted_allocated},
@@ -345,7 +353,7 @@ std::string log_verification_csv(const LogVerification& verification) {
     add_time(table, verification.time);
     for (const auto& rank : verification.memory) {
         const auto add = [&](const char* name, std::int64_t measured, std::int64_t predicted) {
-            table.add_row({"byte", std::to_string(rank.rank), name, std::to_string(measured), std::to_string(predicted),
+            table.add_row({"byte", name_of_rank(rank), name, std::to_string(measured), std::to_string(predicted),
                            std::to_string(measured - predicted)});
         };
         add("max_allocated_bytes", rank.measured_allocated, rank.predicted_allocated);

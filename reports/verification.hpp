@@ -53,9 +53,9 @@ struct Verification {
 /// kind (byte, collective, time, part, op), index (rank), name, measured, predicted, difference
 [[nodiscard]] std::string verification_csv(const Verification& verification);
 
-/// One rank of a job that reported its memory. Bytes.
+/// One rank of a job that reported its memory. Bytes; 0: not reported.
 struct LoggedRankMemory {
-    std::int64_t rank = 0;
+    std::optional<std::int64_t> rank;  ///< nothing: the fullest one
     std::int64_t stage = 0;
     std::int64_t measured_allocated = 0, predicted_allocated = 0;  ///< the allocator's maximum
     std::int64_t measured_reserved = 0, predicted_reserved = 0;

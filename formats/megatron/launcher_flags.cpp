@@ -32,7 +32,7 @@ constexpr std::array kLaunchers{
              "model model-type load template dataset cached-dataset system tuner-type train-type torch-dtype num-workers dataset-num-proc "
              "dataloader-num-workers load-from-cache-file split-dataset-ratio max-epochs num-train-epochs save-interval save-steps "
              "eval-steps save-strategy use-hf model-author model-name output-dir add-version merge-lora no-save-optim no-save-rng "
-             "save-safetensors load-safetensors"}};
+             "save-safetensors load-safetensors packing packing-cache streaming"}};
 
 std::string spelled(const std::string& word) {
     std::string flag = word.substr(0, word.find('='));

@@ -35,6 +35,15 @@ bool names_one_of(const std::vector<std::string>& words, const Flags& flags) {
     });
 }
 
+/// "actor.megatron.tensor_model_parallel_size=2": an override of verl, NeMo-RL or Megatron-Bridge.
+bool overrides_layout(const std::string& word) {
+    const auto equals = word.find('=');
+    if (equals == std::string::npos || word.starts_with('-')) return false;
+    std::string name = "--" + word.substr(0, equals).substr(word.substr(0, equals).rfind('.') + 1);  // npos + 1 is 0
+    std::replace(name.begin(), name.end(), '_', '-');
+    return std::find(kLayoutFlags.begin(), kLayoutFlags.end(), name) != kLayoutFlags.end();
+}
+
 /// Subcommands of ms-swift's program `megatron` that train.
 bool trains_by_swift(std::string_view before, std::string_view word) {
     return before == "megatron" && (word == "sft" || word == "pt" || word == "rlhf");
@@ -47,11 +56,13 @@ bool names_model(const std::vector<std::string>& words) {
 }
 
 bool names_layout(const std::vector<std::string>& words) {
-    return names_one_of(words, kLayoutFlags);
+    return names_one_of(words, kLayoutFlags) || std::any_of(words.begin(), words.end(), overrides_layout);
 }
 
 void LaunchCommand::take(std::string_view line) {
-    if (line.find(".py") == std::string_view::npos && line.find("megatron ") == std::string_view::npos) return;
+    const bool starts = line.find(".py") != std::string_view::npos || line.find("megatron ") != std::string_view::npos ||
+                        line.find(" -m ") != std::string_view::npos;
+    if (!starts) return;
     const std::size_t before = variables_.expanded();
     const FlagLists::Doubts doubts = lists_.doubts();
     std::optional<Call> call = arguments_in(std::string(line));
@@ -81,7 +92,9 @@ std::optional<LaunchCommand::Call> LaunchCommand::arguments_in(const std::string
         while (scanner.skip_blanks()) {
             std::string word = scanner.word();
             if (behind_file && ends_command(word)) break;
-            if ((word.ends_with(".py") && !before.starts_with("--")) || trains_by_swift(before, word)) {
+            // torch's own modules start a file that follows.
+            const bool module = before == "-m" && !behind_file && word.find('.') != std::string::npos && !word.starts_with("torch.");
+            if ((word.ends_with(".py") && !before.starts_with("--")) || trains_by_swift(before, word) || module) {
                 behind_file = true;
                 call.program = word;
                 words.clear();

@@ -26,7 +26,10 @@ const std::map<std::string, std::string, std::less<>>& flags_of_fields() {
         {"apply_rope_fusion", "rope-fusion"},
         {"bias_activation_fusion", "bias-gelu-fusion"},
         {"overlap_p2p_comm", "overlap-p2p-communication"},
-        {"grad_reduce_in_fp32", "accumulate-allreduce-grads-in-fp32"}};
+        {"grad_reduce_in_fp32", "accumulate-allreduce-grads-in-fp32"},
+        {"num_layers_in_first_pipeline_stage", "decoder-first-pipeline-num-layers"},
+        {"num_layers_in_last_pipeline_stage", "decoder-last-pipeline-num-layers"},
+        {"fp8_param", "fp8-param-gather"}};
     return kFlags;
 }
 
@@ -135,6 +138,11 @@ private:
 };
 
 }  // namespace
+
+bool is_field_of_yaml(std::string_view field) {
+    return flags_of_fields().contains(field) || fields_without_effect().contains(field) || field == "add_bias_linear" ||
+           field == "num_query_groups";
+}
 
 std::optional<std::string> yaml_configuration_of(const std::vector<std::string>& words) {
     constexpr std::string_view kFlag = "--yaml-cfg";

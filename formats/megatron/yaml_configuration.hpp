@@ -17,4 +17,7 @@ namespace mgplan::formats {
 /// what is no such YAML.
 [[nodiscard]] std::vector<std::string> words_of_yaml_configuration(std::string_view text, const std::string& where);
 
+/// Returns true for a field whose flag has another name, or that needs none.
+[[nodiscard]] bool is_field_of_yaml(std::string_view field);
+
 }  // namespace mgplan::formats

@@ -15,7 +15,7 @@ constexpr std::array<std::string_view, 4> kDecoderScripts{"pretrain_gpt.py", "pr
 
 /// Parts of a script's name, and the networks that such scripts build. Source: the pretrain_*.py and examples/*/ of Megatron-LM over its
 /// releases, of its forks (DeepSpeed, MindSpeed-MM, Megatron-LM-das, Megatron Patch).
-constexpr std::array<std::pair<std::string_view, std::string_view>, 35> kOtherNetworks{{{"bert", "an encoder (BERT)"},
+constexpr std::array<std::pair<std::string_view, std::string_view>, 36> kOtherNetworks{{{"bert", "an encoder (BERT)"},
                                                                                         {"t5", "an encoder and a decoder (T5)"},
                                                                                         {"bart", "an encoder and a decoder"},
                                                                                         {"ict", "encoders for retrieval"},
@@ -23,6 +23,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 35> kOtherNe
                                                                                         {"biencoder", "encoders for retrieval"},
                                                                                         {"orqa", "encoders for retrieval"},
                                                                                         {"retro", "a model with retrieval (Retro)"},
+                                                                                        {"rwkv", "a recurrent network (RWKV)"},
                                                                                         {"vision", "a vision model"},
                                                                                         {"vit", "a vision model"},
                                                                                         {"dino", "a vision model"},

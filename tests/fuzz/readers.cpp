@@ -19,8 +19,11 @@
 #include "formats/hugging_face/hugging_face.hpp"
 #include "formats/megatron/bridge_config.hpp"
 #include "formats/megatron/launch_record.hpp"
+#include "formats/megatron/logged_arguments.hpp"
 #include "formats/megatron/megatron_arguments.hpp"
 #include "formats/megatron/megatron_log.hpp"
+#include "formats/recognise/recognise.hpp"
+#include "formats/trainer_source.hpp"
 #include "plan/json/cluster_json.hpp"
 #include "plan/json/model_json.hpp"
 #include "plan/layout/pipeline_layout.hpp"
@@ -89,9 +92,37 @@ void read_launch_record(std::string_view bytes) {
 }
 
 void read_megatron_log(std::string_view bytes) {
+    if (const auto arguments = formats::logged_arguments(bytes, "input")) expect(arguments->words.size() < 20000, "words without bound");
     const auto log = formats::read_megatron_log(bytes, "input");
+    for (const auto& timer : log.timers) expect(timer.lines > 0 && timer.least <= timer.most, "a timer whose least is above its most");
     const auto steady = formats::steady_iterations(log, 256, "input");
     expect(steady.lines > 0 && steady.median_seconds > 0, "steady iterations without a time");
+}
+
+/// A text of a known framework is refused in one line.
+void read_recognised(std::string_view bytes) {
+    const auto seen = formats::recognise(bytes);
+    if (!seen) throw ConfigError("of no known framework");
+    const std::string line = formats::refusal_of(*seen, "input");
+    expect(line.find(seen->framework) != std::string::npos, "a refusal without the framework");
+    expect(line.size() < 2048, "a refusal without bound");
+}
+
+/// Settings of programs on Megatron-core, as a file of YAML and as a command.
+void read_trainer_settings(std::string_view bytes) {
+    const formats::MegatronSurroundings surroundings{.vocab = 50432, .world = 16};
+    bool read = false;
+    for (const char* name : {"input.yaml", "input.sh"}) {
+        try {
+            const auto found = formats::read_trainer_text(std::string(bytes), name, surroundings);
+            if (!found) continue;
+            read = true;
+            expect_same_again(found->job.model, model_to_json, model_from_json);
+        } catch (const ConfigError&) {
+            if (std::string_view(name).ends_with(".sh") && !read) throw;
+        }
+    }
+    if (!read) throw ConfigError("of no program that is read");
 }
 
 void read_pipeline_layout(std::string_view bytes) {
@@ -212,15 +243,26 @@ void read_indexed_dataset(std::string_view bytes) {
 }
 
 constexpr std::array kReaders{
-    Reader{"bridge_config", read_bridge_config},       Reader{"checkpoint_manifest", read_checkpoint_manifest},
-    Reader{"checkpoint_slice", read_checkpoint_slice}, Reader{"cluster", read_cluster},
-    Reader{"cluster_changes", read_cluster_changes},   Reader{"hugging_face", read_hugging_face},
-    Reader{"indexed_dataset", read_indexed_dataset},   Reader{"launch_record", read_launch_record},
-    Reader{"launch_script", read_launch_script},       Reader{"megatron_arguments", read_megatron_arguments},
-    Reader{"megatron_log", read_megatron_log},         Reader{"model", read_model},
-    Reader{"packed_lengths", read_packed_lengths},     Reader{"parameters", read_parameters},
-    Reader{"pipeline_layout", read_pipeline_layout},   Reader{"plan", read_plan},
-    Reader{"routing_skew", read_routing_skew},         Reader{"safetensors", read_safetensors},
+    Reader{"bridge_config", read_bridge_config},
+    Reader{"checkpoint_manifest", read_checkpoint_manifest},
+    Reader{"checkpoint_slice", read_checkpoint_slice},
+    Reader{"cluster", read_cluster},
+    Reader{"cluster_changes", read_cluster_changes},
+    Reader{"hugging_face", read_hugging_face},
+    Reader{"indexed_dataset", read_indexed_dataset},
+    Reader{"launch_record", read_launch_record},
+    Reader{"launch_script", read_launch_script},
+    Reader{"megatron_arguments", read_megatron_arguments},
+    Reader{"megatron_log", read_megatron_log},
+    Reader{"model", read_model},
+    Reader{"packed_lengths", read_packed_lengths},
+    Reader{"parameters", read_parameters},
+    Reader{"pipeline_layout", read_pipeline_layout},
+    Reader{"plan", read_plan},
+    Reader{"recognise", read_recognised},
+    Reader{"routing_skew", read_routing_skew},
+    Reader{"safetensors", read_safetensors},
+    Reader{"trainer_settings", read_trainer_settings},
 };
 
 }  // namespace

@@ -42,6 +42,7 @@ VALUE_HEADERS = {
     "planner/planned_layout.hpp",
     "planner/scaling.hpp",
     "planner/search_result.hpp",
+    "planner/what_if.hpp",
     "runtime/measurement/run_values.hpp",
     "simulator/memory/timeline.hpp",
     "simulator/memory/memory_prediction.hpp",

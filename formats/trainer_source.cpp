@@ -1,0 +1,171 @@
+#include "formats/trainer_source.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "formats/hugging_face/hub_names.hpp"
+#include "formats/hugging_face/hugging_face.hpp"
+#include "formats/megatron/megatron_flags.hpp"
+#include "formats/megatron/script_surroundings.hpp"
+#include "formats/megatron/yaml_configuration.hpp"
+#include "formats/model_source.hpp"
+#include "formats/recognise/recognise.hpp"
+#include "formats/trainers/trainer.hpp"
+#include "plan/text/errors.hpp"
+#include "plan/text/json_reader.hpp"
+#include "plan/text/text.hpp"
+
+namespace mgplan::formats {
+namespace {
+
+constexpr int kMostDefaults = 8;
+
+bool is_settings_file(const std::string& name) {
+    const std::string lower = lower_case(name);
+    return lower.ends_with(".yaml") || lower.ends_with(".yml") || lower.ends_with(".json");
+}
+
+/// The file that the settings build on: NeMo-RL's "defaults: base.yaml", FlagScale's "defaults: [train: 32b]" (Hydra: train/32b.yaml).
+std::optional<std::string> base_of(const Settings& settings) {
+    const auto one = settings.get("defaults");
+    if (one && is_settings_file(*one)) return one;
+    for (int i = 0; i < kMostDefaults; ++i) {
+        if (const auto group = settings.get(fmt::format("defaults.{}.train", i))) return fmt::format("train/{}.yaml", *group);
+    }
+    return std::nullopt;
+}
+
+/// The settings of a file with those that it builds on.
+Settings settings_of_file(const std::string& text, const std::string& name, const std::string& folder) {
+    Settings settings = Settings::of_yaml(text, name);
+    Settings latest = settings;
+    for (int i = 0; i < kMostDefaults; ++i) {
+        const auto base = base_of(latest);
+        if (!base) break;
+        const auto more = sourced_file(*base, folder);
+        if (!more)
+            throw MissingFactError(
+                std::vector{fmt::format("{}: builds on {}, which is not in its folder: what that sets is not known; put it there, or give "
+                                        "model and layout as options "
+                                        "(mgplan simulate --help)",
+                                        name, base->substr(0, 100))});
+        latest = Settings::of_yaml(*more, fmt::format("{}: {}", name, base->substr(0, 100)));
+        settings.add_defaults(latest);
+    }
+    return settings;
+}
+
+bool is_on(const TrainerJob& job, std::string_view field) {
+    const auto found = job.fields.find(field);
+    return found != job.fields.end() && lower_case(found->second) == "true";
+}
+
+/// Flags and values for the fields; of sections that hold other settings too, those that are Megatron-LM's.
+std::vector<std::string> words_of_fields(const TrainerJob& job, bool names_all, const std::string& where) {
+    nlohmann::ordered_json yaml = nlohmann::ordered_json::object();
+    for (const auto& [name, value] : job.fields) {
+        std::string flag = name;
+        std::replace(flag.begin(), flag.end(), '_', '-');
+        const bool known = find_flag(flag) || find_flag("no-" + flag) || is_field_of_yaml(name);
+        const bool on = value == "True" || value == "true";
+        if (!known && (!names_all || value == "False" || value == "false" || value.empty())) continue;
+        if (name == "num_query_groups" && is_on(job, "multi_latent_attention")) continue;  // latent attention has none
+        if (!value.starts_with('[') || !value.ends_with(']')) {
+            yaml[name] = on ? "True" : value;
+            continue;
+        }
+        auto list = nlohmann::ordered_json::array();
+        for (std::string one : split(value.substr(1, value.size() - 2), ',')) {
+            std::erase_if(one, [](char c) { return c == ' ' || c == '"' || c == '\''; });
+            if (!one.empty()) list.push_back(std::move(one));
+        }
+        if (!list.empty()) yaml[name] = std::move(list);
+    }
+    return words_of_yaml_configuration(yaml.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace), where);
+}
+
+/// Letters and digits alone, for names that are written in more than one way: "llama3.1_8B.yaml", "llama3.1-8b".
+std::string plain_name(std::string_view name) {
+    std::string plain = lower_case(name);
+    for (const std::string_view ending : {".yaml", ".yml"}) {
+        if (plain.ends_with(ending)) plain.resize(plain.size() - ending.size());
+    }
+    std::erase_if(plain, [](char c) { return (c < 'a' || c > 'z') && (c < '0' || c > '9'); });
+    return plain;
+}
+
+std::string preset_of(const std::string& model) {
+    if (const auto preset = preset_of_hub_name(model); !preset.empty()) return std::string(preset);
+    const std::string wanted = plain_name(model);
+    for (const std::string& preset : preset_names()) {
+        if (!wanted.empty() && plain_name(preset) == wanted) return preset;
+    }
+    return "";
+}
+
+/// Sets the model by its sizes or its name, unless it is given or the fields state its sizes.
+void settle_model(const TrainerJob& job, const std::string& framework, const std::string& where, MegatronSurroundings& surroundings,
+                  std::vector<std::string>& notes) {
+    if (surroundings.model || job.fields.contains("num_layers")) return;
+    if (!job.config.empty()) {
+        auto config = parse_json(job.config, where);
+        if (surroundings.vocab) config["vocab_size"] = *surroundings.vocab;
+        if (!config.contains("vocab_size"))
+            throw MissingFactError(std::vector{fmt::format(
+                "{}: {} configuration: the vocabulary is the tokenizer's, and no number stands for it; give it, as in --vocab-size 50277",
+                where, framework)});
+        surroundings.model = read_hugging_face(config, "model", where, "").model;
+        return;
+    }
+    const std::string preset = preset_of(job.model);
+    if (preset.empty())
+        throw MissingFactError(std::vector{fmt::format(
+            "{}: {}: its layout is read{}; name the model by --model NAME|config.json next to the file", where, framework,
+            job.model.empty() ? "; it names no model" : fmt::format(", but its model {} is no preset", job.model.substr(0, 80)))});
+    surroundings.model = load_model(preset).model;
+    notes.push_back(fmt::format("the model {}, which the settings of {} name", job.model.substr(0, 80), framework));
+}
+
+}  // namespace
+
+std::optional<TrainerRead> read_trainer_text(const std::string& text, const std::string& name, const MegatronSurroundings& surroundings) {
+    const auto seen = recognise(text);
+    if (!seen || seen->job == "LoRA") return std::nullopt;
+    const auto known = trainers();
+    const auto trainer = std::find_if(known.begin(), known.end(), [&](const Trainer* one) { return one->framework == seen->framework; });
+    if (trainer == known.end()) return std::nullopt;
+    ArgumentWords found;
+    Settings settings;
+    if (is_settings_file(name)) {
+        settings = settings_of_file(text, name, surroundings.folder);
+    } else {
+        ScriptInputs inputs = surroundings.script;
+        inputs.model_is_given = true;
+        try {
+            found = argument_words(text, name, surroundings.folder, inputs);
+        } catch (const ConfigError&) {
+            return std::nullopt;  // no command in it: the reader of commands says why
+        }
+        settings = Settings::of_words(found.words);
+    }
+    const std::string program = settings.get("experiment.task.entrypoint").value_or("");  // of FlagScale
+    if (const std::string_view network = other_network_of_script(program); !network.empty())
+        throw MissingFactError(std::vector{fmt::format(
+            "{}: {} trains {}, which cannot be planned; give the language model alone as --model NAME|config.json with the layout", name,
+            program.substr(0, 80), network)});
+    const auto read = trainer_job(seen->framework, settings, surroundings.world);
+    if (!read) return std::nullopt;
+    MegatronSurroundings told = surroundings;
+    told.held_against = HeldAgainst::configurations;
+    std::vector<std::string> assumed;
+    settle_model(*read, seen->framework, name, told, assumed);
+    Job job = read_megatron_arguments(words_of_fields(*read, (*trainer)->names_all, name), name, told);
+    job.assumptions.insert(job.assumptions.end(), assumed.begin(), assumed.end());
+    for (const std::string& note : read->notes) job.notes.push_back(fmt::format("{}: {}", seen->framework, note));
+    job.notes.insert(job.notes.end(), found.notes.begin(), found.notes.end());
+    return TrainerRead{std::move(job), read->world};
+}
+
+}  // namespace mgplan::formats

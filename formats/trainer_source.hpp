@@ -1,0 +1,25 @@
+#pragma once
+// Jobs from the settings of training programs on Megatron-core (formats/trainers): the model by the name or the sizes that they state, the
+// rest as Megatron-LM's flags.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "formats/input/job.hpp"
+#include "formats/megatron/megatron_arguments.hpp"
+
+namespace mgplan::formats {
+
+struct TrainerRead {
+    Job job;
+    std::optional<std::int64_t> world;  ///< GPUs that the settings state, or that were given
+};
+
+/// The job of a file or script of a program that is read (trainers()); nothing for all other texts, and for jobs of adapters. Files that it
+/// takes defaults from are read in the folder of the surroundings. Throws ConfigError with all problems, MissingFactError where the model
+/// is not known.
+[[nodiscard]] std::optional<TrainerRead> read_trainer_text(const std::string& text, const std::string& name,
+                                                           const MegatronSurroundings& surroundings);
+
+}  // namespace mgplan::formats

@@ -1,0 +1,96 @@
+#include "formats/trainers/trainer.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/core.h>
+
+#include "plan/text/text.hpp"
+
+namespace mgplan::formats {
+namespace {
+
+constexpr std::array<const Trainer*, 9> kTrainers{&kAreal,  &kFlagScale, &kGptNeox, &kLlamaFactory, &kNanotron,
+                                                  &kNemoRl, &kPrimus,    &kRoll,    &kVerl};
+
+bool is_among(std::string_view name, std::string_view list) {
+    const auto names = split(list, ' ');
+    return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+void add_sections(const Trainer& trainer, const Settings& settings, TrainerJob& job) {
+    for (const std::string& section : split(trainer.sections, ' ')) {
+        for (auto& [name, value] : settings.directly_below(section == "." ? "" : section)) {
+            if (is_among(name, trainer.own)) continue;
+            std::string field = name;
+            std::replace(field.begin(), field.end(), '-', '_');
+            if (value.empty())
+                job.fields.erase(field);  // null takes a default away
+            else
+                job.fields[field] = value;
+        }
+    }
+}
+
+/// The part of a path that names a repository of the hub: "$HOME/models/Qwen/Qwen3-8B" -> "Qwen/Qwen3-8B".
+std::string repository_of(std::string path) {
+    while (path.ends_with('/')) path.pop_back();
+    const auto last = path.rfind('/');
+    if (last == std::string::npos || last == 0) return path;
+    const auto before = path.rfind('/', last - 1);
+    return before == std::string::npos ? path : path.substr(before + 1);
+}
+
+}  // namespace
+
+std::int64_t field_or(const TrainerJob& job, std::string_view field, std::int64_t otherwise) {
+    const auto found = job.fields.find(field);
+    const auto value = found == job.fields.end() ? std::nullopt : parse_integer(found->second);
+    return value.value_or(otherwise);
+}
+
+std::int64_t data_parallel_size(const TrainerJob& job) {
+    std::int64_t model_ranks = 1;
+    for (const std::string_view size : {"tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size"}) {
+        const std::int64_t one = field_or(job, size, 1);
+        if (one < 1 || one > (std::int64_t{1} << 24)) return 1;
+        model_ranks *= one;
+        if (model_ranks > (std::int64_t{1} << 24)) return 1;
+    }
+    return std::max<std::int64_t>(1, job.world.value_or(1) / model_ranks);
+}
+
+std::span<const Trainer* const> trainers() {
+    return kTrainers;
+}
+
+std::optional<TrainerJob> trainer_job(std::string_view framework, const Settings& settings, std::optional<std::int64_t> world) {
+    const auto found =
+        std::find_if(kTrainers.begin(), kTrainers.end(), [framework](const Trainer* one) { return one->framework == framework; });
+    if (found == kTrainers.end()) return std::nullopt;
+    const Trainer& trainer = **found;
+    if (trainer.reads != nullptr && !trainer.reads(settings)) return std::nullopt;
+    TrainerJob job;
+    job.world = world;
+    for (const std::string& fixed : split(trainer.fixed, ' ')) {
+        const auto equals = fixed.find('=');
+        job.fields[fixed.substr(0, equals)] = fixed.substr(equals + 1);
+    }
+    add_sections(trainer, settings, job);
+    for (const TrainerSetting& row : trainer.settings) {
+        if (auto value = settings.get(row.name)) job.fields[std::string(row.field)] = std::move(*value);
+    }
+    for (const std::string& name : split(trainer.model, ' ')) {
+        if (const auto value = settings.get(name); value && job.model.empty()) job.model = repository_of(*value);
+    }
+    if (trainer.finish != nullptr) trainer.finish(settings, job);
+    // Megatron-LM's command line has fp32 gradients for bf16 unless another flag says otherwise; a configuration says it by this field.
+    if (const auto reduced = job.fields.find("grad_reduce_in_fp32");
+        reduced != job.fields.end() && lower_case(reduced->second) == "false") {
+        job.fields.erase(reduced);
+        if (job.fields.contains("bf16")) job.fields["grad_reduce_in_bf16"] = "True";
+    }
+    return job;
+}
+
+}  // namespace mgplan::formats

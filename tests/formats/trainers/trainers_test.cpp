@@ -1,0 +1,285 @@
+// Settings of programs that train with Megatron-core become a model, a layout and training options. Files are written after the examples of
+// each program's repository (Trainer::source), shortened.
+#include <cstdlib>
+#include <fstream>
+#include <string>
+
+#include <fmt/core.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "formats/trainer_source.hpp"
+#include "formats/trainers/trainer.hpp"
+#include "plan/parameters/parameters.hpp"
+#include "plan/text/errors.hpp"
+#include "tests/support/data_folder.hpp"
+
+namespace mgplan::formats::trainers_test {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TrainerRead read(const std::string& text, const std::string& name, MegatronSurroundings surroundings = {}) {
+    auto found = read_trainer_text(text, name, surroundings);
+    EXPECT_TRUE(found.has_value()) << text;
+    return found.value_or(TrainerRead{});
+}
+
+std::string refusal(const std::string& text, const std::string& name, MegatronSurroundings surroundings = {}) {
+    try {
+        static_cast<void>(read_trainer_text(text, name, surroundings));
+    } catch (const ConfigError& error) {
+        return error.what();
+    }
+    return "";
+}
+
+const std::string kVerlScript =
+    "MODEL_PATH=${MODEL_PATH:-Qwen/Qwen3-30B-A3B-Base}\nmax_prompt_length=$((1024 * 2))\nmax_response_length=$((1024 * 8))\n"
+    "ACTOR_TP=${ACTOR_TP:-2}\n"
+    "python3 -m verl.trainer.main_ppo --config-name='ppo_megatron_trainer' \\\n    data.max_prompt_length=${max_prompt_length} \\\n"
+    "    data.max_response_length=${max_response_length} \\\n    actor_rollout_ref.rollout.n=16 \\\n"
+    "    actor_rollout_ref.model.path=\"${MODEL_PATH}\" \\\n    actor_rollout_ref.actor.ppo_mini_batch_size=128 \\\n"
+    "    actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2 \\\n"
+    "    actor_rollout_ref.actor.megatron.tensor_model_parallel_size=${ACTOR_TP} \\\n"
+    "    actor_rollout_ref.actor.megatron.virtual_pipeline_model_parallel_size=null \\\n"
+    "    actor_rollout_ref.actor.megatron.expert_model_parallel_size=8 \\\n"
+    "    actor_rollout_ref.actor.megatron.expert_tensor_parallel_size=1 \\\n    actor_rollout_ref.actor.megatron.param_offload=True \\\n"
+    "    +actor_rollout_ref.actor.megatron.override_transformer_config.apply_rope_fusion=True \\\n"
+    "    +actor_rollout_ref.actor.megatron.override_transformer_config.recompute_granularity=full \\\n"
+    "    +actor_rollout_ref.actor.megatron.override_transformer_config.recompute_method=uniform \\\n"
+    "    +actor_rollout_ref.actor.megatron.override_transformer_config.recompute_num_layers=1 \\\n"
+    "    actor_rollout_ref.rollout.tensor_model_parallel_size=4 \\\n    trainer.nnodes=2 trainer.n_gpus_per_node=8\n";
+
+TEST(Trainers, ReadTheActorOfAVerlCommand) {
+    const TrainerRead found = read(kVerlScript, "run.sh");
+    EXPECT_EQ(found.world, 16);
+    EXPECT_EQ(found.job.model.name, "qwen3-30b-a3b");
+    EXPECT_EQ(found.job.layout->tp, 2);  // of the actor, not of the rollout
+    EXPECT_EQ(found.job.layout->ep, 8);
+    EXPECT_EQ(found.job.layout->etp, 1);
+    EXPECT_EQ(found.job.layout->micro_batch, 2);
+    EXPECT_TRUE(found.job.layout->sequence_parallel);
+    EXPECT_EQ(found.job.layout->recompute, Recompute::full);
+    EXPECT_EQ(found.job.batch->global_batch, 128 * 16);
+    EXPECT_EQ(found.job.batch->sequence, 10240);
+    EXPECT_EQ(found.job.training->precision, Precision::bf16);
+    EXPECT_EQ(found.job.training->grad_dtype, Dtype::fp32);
+    EXPECT_TRUE(found.job.training->distributed_optimizer);
+    EXPECT_FALSE(found.job.training->overlap_grad_reduce);
+    EXPECT_TRUE(found.job.training->megatron.rope_fusion);           // overridden
+    EXPECT_FALSE(found.job.training->megatron.bias_dropout_fusion);  // core's own default
+    EXPECT_TRUE(found.job.flags.unknown.empty());
+    EXPECT_THAT(found.job.notes, Contains(HasSubstr("verl: one update of the actor")));
+}
+
+TEST(Trainers, LeaveAnUnknownFieldOfVerlOpen) {
+    const TrainerRead found = read(kVerlScript.substr(0, kVerlScript.size() - 1) +
+                                       " +actor_rollout_ref.actor.megatron.override_transformer_config.other_attention=True\n",
+                                   "run.sh");
+    EXPECT_THAT(found.job.flags.unknown, ElementsAre("--other-attention"));
+}
+
+TEST(Trainers, ReadNemoRlWithTheFileItBuildsOn) {
+    const std::string folder = ::testing::TempDir();
+    std::ofstream(folder + "grpo_base.yaml")
+        << "policy:\n  train_micro_batch_size: 4\n  max_total_sequence_length: 512\n  megatron_cfg:\n"
+           "    enabled: false\n    activation_checkpointing: true\n    recompute_granularity: full\n"
+           "    apply_rope_fusion: true\n    bias_activation_fusion: true\n    mtp_num_layers: 0\n"
+           "    optimizer:\n      optimizer_offload_fraction: 0.0\n      use_distributed_optimizer: true\n"
+           "    distributed_data_parallel_config:\n      grad_reduce_in_fp32: false\n"
+           "      overlap_grad_reduce: true\n      overlap_param_gather: true\n";
+    const std::string text =
+        "defaults: grpo_base.yaml\npolicy:\n  model_name: Qwen/Qwen3-30B-A3B\n  train_global_batch_size: 512\n  train_micro_batch_size: 1\n"
+        "  max_total_sequence_length: 4096\n  megatron_cfg:\n    enabled: true\n    tensor_model_parallel_size: 2\n"
+        "    expert_model_parallel_size: 8\n    expert_tensor_parallel_size: 1\n    sequence_parallel: true\n    pipeline_dtype: "
+        "${policy.precision}\ncluster:\n  gpus_per_node: 8\n  num_nodes: 4\n";
+    const TrainerRead found = read(text, "grpo.yaml", {.folder = folder});
+    EXPECT_EQ(found.world, 32);
+    EXPECT_EQ(found.job.layout->tp, 2);
+    EXPECT_EQ(found.job.layout->micro_batch, 1);
+    EXPECT_EQ(found.job.batch->sequence, 4096);
+    EXPECT_EQ(found.job.layout->recompute, Recompute::full);
+    EXPECT_TRUE(found.job.training->overlap_grad_reduce);
+    EXPECT_EQ(found.job.training->grad_dtype, Dtype::bf16);
+    EXPECT_THAT(refusal("defaults: ../other.yaml\n" + text.substr(text.find('\n') + 1), "grpo.yaml", {.folder = folder}),
+                HasSubstr("builds on ../other.yaml, which is not in its folder"));
+    EXPECT_FALSE(read_trainer_text("policy:\n  megatron_cfg:\n    enabled: false\n", "other.yaml", {}).has_value());
+}
+
+TEST(Trainers, ReadRollsActor) {
+    const TrainerRead found = read(
+        "pretrain: Qwen/Qwen3-30B-A3B-Base\nsequence_length: 8192\nactor_train:\n  training_args:\n    per_device_train_batch_size: 1\n"
+        "    gradient_accumulation_steps: 32\n  strategy_args:\n    strategy_name: megatron_train\n    strategy_config:\n"
+        "      tensor_model_parallel_size: 2\n      pipeline_model_parallel_size: 2\n      expert_model_parallel_size: 4\n"
+        "      sequence_parallel: true\n      use_distributed_optimizer: true\n      recompute_granularity: full\n"
+        "  device_mapping: list(range(0,16))\n",
+        "rlvr.yaml");
+    EXPECT_EQ(found.world, 16);
+    EXPECT_EQ(found.job.batch->global_batch, 32 * 4);
+    EXPECT_EQ(found.job.batch->sequence, 8192);
+    EXPECT_EQ(found.job.layout->recompute, Recompute::full);
+    EXPECT_EQ(found.job.training->grad_dtype, Dtype::fp32);  // mcore_adapter sets it with bf16
+    EXPECT_TRUE(found.job.training->distributed_optimizer);
+}
+
+TEST(Trainers, ReadArealsAllocations) {
+    const auto layout = [](const std::string& allocation) {
+        return read(
+            "actor:\n  backend: \"" + allocation +
+                "\"\n  path: Qwen/Qwen3-30B-A3B\n  gradient_checkpointing: true\n  mb_spec:\n    max_tokens_per_mb: 4096\nrollout:\n  "
+                "backend: sglang:d4p1t1\nallocation_mode: x\n",
+            "areal.yaml");
+    };
+    const TrainerRead plain = layout("megatron:d4p1t2");
+    EXPECT_EQ(plain.world, 8);
+    EXPECT_EQ(plain.job.layout->tp, 2);
+    EXPECT_EQ(plain.job.layout->recompute, Recompute::full);
+    const TrainerRead folded = layout("megatron:(attn:d1p12t4|ffn:d1p12e4)");
+    EXPECT_EQ(folded.world, 48);
+    EXPECT_EQ(folded.job.layout->pp, 12);
+    EXPECT_EQ(folded.job.layout->ep, 4);
+    EXPECT_EQ(folded.job.layout->etp, 1);
+    EXPECT_THAT(refusal("allocation_mode: megatron:d4x2\nactor:\n  path: Qwen/Qwen3-8B\n", "areal.yaml"),
+                HasSubstr("no allocation of AReaL"));
+    EXPECT_FALSE(read_trainer_text("allocation_mode: sglang:d4t1+fsdp:d4\nactor:\n  path: Qwen/Qwen3-8B\n", "areal.yaml", {}).has_value());
+}
+
+TEST(Trainers, ReadLlamaFactoryWithMegatron) {
+    const std::string text =
+        "model_name_or_path: Qwen/Qwen3-30B-A3B\nstage: sft\nfinetuning_type: full\ncutoff_len: 4096\nper_device_train_batch_size: 1\n"
+        "gradient_accumulation_steps: 8\nlearning_rate: 3e-6\nbf16: true\ntensor_model_parallel_size: 1\npipeline_model_parallel_size: 4\n"
+        "expert_model_parallel_size: 2\nuse_distributed_optimizer: true\noverlap_grad_reduce: true\nrecompute_granularity: full\n";
+    const TrainerRead found = read(text, "full.yaml", {.world = 8});
+    EXPECT_EQ(found.job.batch->global_batch, 1 * 8 * 2);
+    EXPECT_EQ(found.job.layout->pp, 4);
+    EXPECT_EQ(found.job.layout->recompute, Recompute::full);
+    EXPECT_TRUE(found.job.flags.unknown.empty());
+    EXPECT_THAT(refusal("model_name_or_path: me/other\nfinetuning_type: full\ntensor_model_parallel_size: 2\n", "full.yaml"),
+                HasSubstr("its model me/other is no preset; name the model by --model NAME|config.json next to the file"));
+}
+
+TEST(Trainers, ReadFlagScaleAndPrimus) {
+    const TrainerRead scale = read(
+        "system:\n  tensor_model_parallel_size: 2\n  sequence_parallel: true\n  use_distributed_optimizer: true\n  disable_bias_linear: "
+        "true\n"
+        "  precision:\n    bf16: true\n    accumulate_allreduce_grads_in_fp32: true\n  logging:\n    log_interval: 1\nmodel:\n  "
+        "num_layers: 28\n"
+        "  hidden_size: 1024\n  num_attention_heads: 16\n  num_query_groups: 8\n  seq_length: 4096\n  max_position_embeddings: 4096\n"
+        "  position_embedding_type: rope\n  swiglu: true\n  no_rope_fusion: true\n  micro_batch_size: 1\n  global_batch_size: 64\ndata:\n"
+        "  tokenizer:\n    vocab_size: 151936\n",
+        "0_6b.yaml");
+    EXPECT_EQ(scale.job.model.layers, 28);
+    EXPECT_EQ(scale.job.model.vocab, 151936);
+    EXPECT_EQ(scale.job.layout->tp, 2);
+    EXPECT_FALSE(scale.job.training->megatron.rope_fusion);
+    const TrainerRead primus = read(
+        "work_group: amd\nmodules:\n  pre_trainer:\n    framework: megatron\n    config: pre_trainer.yaml\n    model: "
+        "${PRIMUS_MODEL:llama3.1_8B}.yaml\n    overrides:\n      train_iters: 50\n      micro_batch_size: 2\n      global_batch_size: 128\n"
+        "      seq_length: ${PRIMUS_SEQ_LENGTH:8192}\n      tensor_model_parallel_size: 2\n      overlap_grad_reduce: true\n"
+        "      gradient_accumulation_fusion: false\n      use_another_kernel: true\n",
+        "pretrain.yaml");
+    EXPECT_EQ(primus.job.model.name, "llama3.1-8b");
+    EXPECT_EQ(primus.job.batch->sequence, 8192);
+    EXPECT_EQ(primus.job.layout->micro_batch, 2);
+    EXPECT_FALSE(primus.job.training->megatron.gradient_accumulation_fusion);
+    EXPECT_THAT(primus.job.flags.unknown, ElementsAre("--use-another-kernel"));  // leaves the verdict open
+}
+
+TEST(Trainers, RefuseOtherNetworksOfFlagScale) {
+    const std::string folder = ::testing::TempDir();
+    EXPECT_THAT(refusal("defaults:\n  - _self_\nexperiment:\n  task:\n    entrypoint: ./flagscale/train/train_rwkv.py\naction: run\n",
+                        "train.yaml", {.folder = folder}),
+                HasSubstr("train_rwkv.py trains a recurrent network (RWKV)"));
+}
+
+TEST(Trainers, ReadGptNeoxByItsSizes) {
+    const std::string pythia =
+        "{\n  \"pipe_parallel_size\": 1,\n  \"model_parallel_size\": 2,\n  # sizes\n  \"num_layers\": 32,\n  \"hidden_size\": 4096,\n"
+        "  \"num_attention_heads\": 32,\n  \"seq_length\": 2048,\n  \"max_position_embeddings\": 2048,\n  \"norm\": \"layernorm\",\n"
+        "  \"pos_emb\": \"rotary\",\n  \"rotary_pct\": 0.25,\n  \"no_weight_tying\": true,\n  \"gpt_j_residual\": true,\n"
+        "  \"zero_optimization\": {\"stage\": 1},\n  \"train_micro_batch_size_per_gpu\": 8,\n  \"gradient_accumulation_steps\": 2,\n"
+        "  \"checkpoint_activations\": true,\n  \"fp16\": {\"enabled\": true}\n}\n";
+    const TrainerRead found = read(pythia, "6-9B.yml", {.vocab = 50432, .world = 16});
+    EXPECT_EQ(total_parameters(found.job.model), 6'857'302'016);  // of EleutherAI/pythia-6.9b
+    EXPECT_EQ(found.job.layout->tp, 2);
+    EXPECT_EQ(found.job.batch->global_batch, 8 * 2 * 8);
+    EXPECT_EQ(found.job.training->precision, Precision::fp16);
+    EXPECT_EQ(found.job.layout->recompute, Recompute::full);
+    EXPECT_THAT(refusal(pythia, "6-9B.yml", {.world = 16}), HasSubstr("--vocab-size 50277"));
+    // Gated: 32768 becomes 11008 (ParallelMLP).
+    const std::string llama =
+        "{\"pipe_parallel_size\": 1, \"num_layers\": 32, \"hidden_size\": 4096, \"intermediate_size\": 32768, \"num_attention_heads\": 32, "
+        "\"norm\": \"rmsnorm\", \"activation\": \"swiglu\", \"pos_emb\": \"rotary\", \"no_weight_tying\": true, \"use_bias_in_mlp\": "
+        "False, "
+        "\"use_bias_in_attn_linear\": false, \"train_micro_batch_size_per_gpu\": 4}\n";
+    EXPECT_EQ(total_parameters(read(llama, "7B.yml", {.vocab = 32000, .world = 8}).job.model), 6'738'415'616);  // of Llama-2-7b
+    EXPECT_THAT(refusal("{\"pipe_parallel_size\": 1, \"num_layers\": 2, \"pos_emb\": \"alibi\"}", "x.yml", {.vocab = 8}),
+                HasSubstr("pos_emb alibi"));
+}
+
+TEST(Trainers, ReadNanotronsConfig) {
+    const TrainerRead found = read(
+        "model:\n  dtype: bfloat16\n  model_config:\n    hidden_size: 2048\n    intermediate_size: 11008\n    is_llama_config: true\n"
+        "    max_position_embeddings: 4096\n    num_attention_heads: 16\n    num_hidden_layers: 28\n    num_key_value_heads: 2\n"
+        "    rms_norm_eps: 1.0e-05\n    rope_scaling: null\n    tie_word_embeddings: true\n    vocab_size: 128256\noptimizer:\n"
+        "  accumulate_grad_in_fp32: true\n  zero_stage: 0\nparallelism:\n  dp: 4\n  pp: 1\n  tp: 2\n  tp_mode: REDUCE_SCATTER\ntokens:\n"
+        "  batch_accumulation_per_replica: 2\n  micro_batch_size: 3\n  sequence_length: 4096\n",
+        "tiny.yaml");
+    EXPECT_EQ(found.world, 8);
+    EXPECT_EQ(found.job.batch->global_batch, 3 * 2 * 4);
+    EXPECT_TRUE(found.job.layout->sequence_parallel);
+    EXPECT_FALSE(found.job.training->distributed_optimizer);
+    // 28 layers of q, o (2048²), k, v (2048 x 256), three of 2048 x 11008 and two norms; one table and a norm.
+    EXPECT_EQ(total_parameters(found.job.model),
+              28LL * (2 * 2048 * 2048 + 2 * 2048 * 256 + 3 * 2048 * 11008 + 2 * 2048) + 128256LL * 2048 + 2048);
+}
+
+TEST(Trainers, BoundAliasesAndDepth) {
+    std::string bomb = "actor_train: &a0 {strategy_args: {strategy_name: megatron_train}}\n";
+    for (int i = 1; i < 12; ++i) bomb += fmt::format("k{0}: &a{0} [*a{1}, *a{1}, *a{1}, *a{1}, *a{1}, *a{1}, *a{1}, *a{1}]\n", i, i - 1);
+    EXPECT_THAT(refusal(bomb, "bomb.yaml"), HasSubstr("holds more than 20000 values"));
+    EXPECT_THAT(refusal("actor_train: [\nstrategy_args: x", "bad.yaml"), HasSubstr("not valid YAML"));
+}
+
+// ---- docs/what-mgplan-reads.md
+
+std::string page() {
+    std::string text =
+        "# Which files of other training programs does mgplan read?\n\n"
+        "`mgplan check FILE` and `mgplan check -- COMMAND` take the file that a program is started with. This page is generated from the "
+        "readers' "
+        "tables\n(`formats/trainers`); the test `Trainers.PageNamesEveryReader` compares it.\n\n"
+        "| program | model | layout | batch | precision | recompute | optimizer | fields read from |\n|---|---|---|---|---|---|---|---|\n"
+        "| Megatron-LM and forks | yes | yes | yes | yes | yes | yes | NVIDIA/Megatron-LM d98e8a64 |\n"
+        "| Megatron-Bridge, resolved configuration | yes | yes | yes | yes | yes | yes | NVIDIA-NeMo/Megatron-Bridge 067f987d |\n"
+        "| ms-swift, `megatron sft`, `pt`, `rlhf` | by name | yes | yes | bf16, fp16 | yes | yes | modelscope/ms-swift 006938be |\n"
+        "| slime, miles | `--model` | yes | yes | bf16 | yes | yes | THUDM/slime 1cddc5d3 |\n";
+    for (const Trainer* one : trainers())
+        text += fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} |\n", one->framework, one->reads_model, one->reads_layout,
+                            one->reads_batch, one->reads_precision, one->reads_recompute, one->reads_optimizer, one->source);
+    return text +
+           "\n\"By name\": the settings name a model that is a preset; else `--model NAME|config.json` next to the file. A field that is "
+           "not known "
+           "leaves\n`legal` and `fits` open. Adapters (LoRA) are refused by name, and so are the other programs that are recognised: "
+           "torchtitan, "
+           "MaxText, DeepSpeed,\nAccelerate, axolotl, NeMo 1 and more, each with the options of mgplan that its file answers.\n\n"
+           "For reinforcement learning the training of the actor (or policy) is predicted, with sequences of the longest length; "
+           "generation, "
+           "reference\nand critic are not.\n";
+}
+
+TEST(Trainers, PageNamesEveryReader) {
+    const std::string path = tests::data_folder() + "/../docs/what-mgplan-reads.md";
+    if (std::getenv("MGPLAN_UPDATE_SNAPSHOTS") != nullptr) {
+        std::ofstream(path) << page();
+        return;
+    }
+    std::ifstream file(path);
+    EXPECT_EQ(page(), std::string(std::istreambuf_iterator<char>(file), {})) << "if intended: MGPLAN_UPDATE_SNAPSHOTS=1 writes it anew";
+}
+
+}  // namespace
+}  // namespace mgplan::formats::trainers_test
