@@ -77,10 +77,11 @@ const Trainer kAreal{
         "ddp wrap_with_ddp use_torch_fsdp2 use_custom_fsdp use_deterministic_algorithms async_save use_checkpoint_opt_param_scheduler "
         "fp8_config use_mbridge_save use_mbridge",
     .model = "actor.path",
-    .reads = [](const Settings& settings) { return !training_part(settings).empty(); },
+    .reads = [](const Settings& settings) { return !training_part(settings).empty() && !settings.is_true("actor.use_lora"); },
     .finish =
         [](const Settings& settings, TrainerJob& job) {
             add_layout(training_part(settings), job);
+            if (settings.has_below("actor.megatron.fp8_config.")) job.fields["fp8_config"] = "True";  // no flag: leaves the verdict open
             if (!settings.is_true("actor.gradient_checkpointing"))
                 for (const char* field : {"recompute_granularity", "recompute_method", "recompute_num_layers", "recompute_modules"})
                     job.fields.erase(field);

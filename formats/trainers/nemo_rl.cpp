@@ -31,7 +31,8 @@ const Trainer kNemoRl{
     .reads =
         [](const Settings& settings) {
             const auto enabled = settings.get("policy.megatron_cfg.enabled");
-            return settings.has_below("policy.megatron_cfg.") && (!enabled || settings.is_true("policy.megatron_cfg.enabled"));
+            return settings.has_below("policy.megatron_cfg.") && (!enabled || settings.is_true("policy.megatron_cfg.enabled")) &&
+                   !settings.is_true("policy.megatron_cfg.peft.enabled");
         },
     .finish =
         [](const Settings& settings, TrainerJob& job) {
@@ -51,6 +52,9 @@ const Trainer kNemoRl{
                 if (found != job.fields.end() && (found->second == "0" || found->second == "false" || found->second == "False"))
                     job.fields.erase(found);
             }
+            // Without a flag each: they leave the verdict open.
+            if (settings.is_true("policy.megatron_cfg.fp8_cfg.enabled")) job.fields["fp8_cfg"] = "True";
+            if (settings.get("policy.quant_cfg") || settings.has_below("policy.quant_cfg.")) job.fields["quant_cfg"] = "True";
             const auto nodes = settings.whole("cluster.num_nodes"), gpus = settings.whole("cluster.gpus_per_node");
             if (!job.world && nodes && gpus && *nodes > 0 && *gpus > 0 && *nodes < (1 << 20) && *gpus < (1 << 10))
                 job.world = *nodes * *gpus;

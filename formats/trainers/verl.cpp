@@ -51,7 +51,10 @@ const Trainer kVerl{
         "seed use_mbridge vanilla_mbridge use_remove_padding forward_only dtype extra override_ddp_config override_transformer_config "
         "override_mcore_model_config load_weight strategy",
     .model = "actor_rollout_ref.model.path",
-    .reads = [](const Settings& settings) { return settings.has_below(kMegatron); },
+    .reads =
+        [](const Settings& settings) {
+            return settings.has_below(kMegatron) && settings.whole("actor_rollout_ref.model.lora.rank").value_or(0) == 0;
+        },
     .finish =
         [](const Settings& settings, TrainerJob& job) {
             // mpu's size decides, whatever the field says (llm_bridge.py).

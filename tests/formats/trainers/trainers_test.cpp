@@ -107,6 +107,17 @@ TEST(Trainers, ReadNemoRlWithTheFileItBuildsOn) {
     EXPECT_THAT(refusal("defaults: ../other.yaml\n" + text.substr(text.find('\n') + 1), "grpo.yaml", {.folder = folder}),
                 HasSubstr("builds on ../other.yaml, which is not in its folder"));
     EXPECT_FALSE(read_trainer_text("policy:\n  megatron_cfg:\n    enabled: false\n", "other.yaml", {}).has_value());
+    // fp8 and quantisation have no flag of their own, and adapters are no training of all weights.
+    const auto changed = [&](const std::string& from, const std::string& to) {
+        std::string other = text;
+        return other.replace(other.find(from), from.size(), to);
+    };
+    const std::string fp8 = changed("    pipeline_dtype", "    fp8_cfg:\n      enabled: true\n      fp8: hybrid\n    pipeline_dtype");
+    EXPECT_THAT(read(fp8, "grpo.yaml", {.folder = folder}).job.flags.unknown, ElementsAre("--fp8-cfg"));
+    const std::string quantised = changed("  model_name", "  quant_cfg: NVFP4\n  model_name");
+    EXPECT_THAT(read(quantised, "grpo.yaml", {.folder = folder}).job.flags.unknown, ElementsAre(HasSubstr("--quant-cfg")));
+    const std::string adapters = changed("    pipeline_dtype", "    peft:\n      enabled: true\n    pipeline_dtype");
+    EXPECT_FALSE(read_trainer_text(adapters, "grpo.yaml", {.folder = folder}).has_value());
 }
 
 TEST(Trainers, ReadRollsActor) {
