@@ -82,10 +82,13 @@ void declare_plan_options(Options& options, PlanOptions& values) {
                  "what CUDA graphs capture: attn, mlp, moe, moe_router, moe_preprocess, layer, full_iteration");
     options.text("dispatcher", values.dispatcher, "KIND[,KIND...]",
                  "dispatcher of experts' tokens, engine megatron: allgather, alltoall, deepep, hybridep; without it the model's");
-    options.text("search", values.search, "wide|recipe|AXIS[,AXIS...]",
-                 "also search what recipes switch on: dispatcher, recompute (sets of modules), block (full recompute of some layers), "
-                 "tp-overlap, moe-overlap, optimizer (bf16 gradients and moments), cuda-graphs, vpp (chunks of unequal layers); wide: all, "
-                 "recipe: the first two and the overlaps; without it none of them");
+    options.text(
+        "search", values.search, "plain|recipe|wide|AXIS[,AXIS...]",
+        "what to search besides layouts: dispatcher, recompute (sets of modules), block (full recompute of some layers), "
+        "tp-overlap, moe-overlap, optimizer (bf16 gradients and moments), cuda-graphs, vpp (chunks of unequal layers), stages (split "
+        "by the layers' work); plain: "
+        "nothing, recipe: the first two and the overlaps, wide: all; without it all but optimizer, which changes the numbers that "
+        "are trained");
     options.flag("exhaustive", values.exhaustive, "price every layout, also those that by a lower bound cannot come into the list");
     options.checked("headroom", values.headroom, "SIZE|PCT", check_headroom,
                     "memory of a GPU that plans leave free, such as 4GiB, 5% or 0; where nothing else fits, a plan without it is shown; "
