@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <chrono>
 #include <ostream>
 #include <utility>
 
@@ -49,8 +50,7 @@ void choose_what_to_rank(const Options& options, const PlanOptions& values, cons
     ranking.plans = static_cast<std::size_t>(ranking.one_per_family ? top : std::max(top, values.explain.value_or(0)));
     // The explained plan is compared with the next one.
     ranking.ranks = static_cast<std::size_t>(std::max(values.pick.value_or(0), values.explain.value_or(0) + 1));
-    ranking.bounded = values.search.has_value() && !values.exhaustive;
-    ranking.every_time = values.exhaustive;
+    ranking.bounded = !values.exhaustive;
     ranking.objective = values.objective == "memory" ? planner::Objective::memory : planner::Objective::throughput;
     ranking.balance_stages = values.balance_stages;
     ranking.schedules = divided;
@@ -129,6 +129,8 @@ public:
     }
 
 private:
+    using Clock = std::chrono::steady_clock;
+
     [[nodiscard]] bool studies() const { return job_.worlds.size() > 1 || values_.tokens; }
     [[nodiscard]] bool draws() const { return values_.html || console_.page; }
 
@@ -141,6 +143,7 @@ private:
     void describe();
     int answer();
 
+    Clock::time_point begin_ = Clock::now();
     Console& console_;
     Options options_;
     WorkloadOptions job_;
@@ -255,11 +258,6 @@ void PlanRun::study() {
 void PlanRun::describe() {
     report_.detail = values_.wide ? reports::Detail::wide : reports::Detail::first_look;
     report_.all_assumed = values_.assumed;
-    report_.switches_searched = values_.search || values_.dispatcher;
-    const bool has_graphs_to_try = !planner::graph_sets(resolved_.workload, values_.space.engine).empty();
-    report_.recipe_searched = values_.search == "recipe" && values_.space.cuda_graphs.empty() && has_graphs_to_try;
-    const auto& kept_back = job_.no_overlap;
-    report_.tp_overlap_pinned = std::find(kept_back.begin(), kept_back.end(), "tp") != kept_back.end();
     report_.workload = resolved_.workload;
     report_.graphs_searched = !values_.space.more_cuda_graphs.empty();
     report_.assumed = without_what_is_searched(resolved_.assumed, resolved_.workload, values_.space);
@@ -280,6 +278,7 @@ int PlanRun::answer() {
     if (ranking_.compared && best.empty())
         console_.err << "mgplan: nothing fits, so there is no plan that --compare could put the layout beside\n";
     add_too_large(report_);
+    report_.search.seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
     if (values_.save_plan) save_picked(values_, resolved_, report_, console_);
     if (draws()) {
         std::string page = search_page_of(report_, model);

@@ -81,10 +81,12 @@ void declare_plan_options(Options& options, PlanOptions& values) {
                  "scopes of CUDA graphs: attn, mlp, moe, moe_router, moe_preprocess, layer, full_iteration");
     options.text("dispatcher", values.dispatcher, "KIND[,KIND...]",
                  "MoE token dispatcher, engine megatron: allgather, alltoall, deepep, hybridep (default: the model's)");
-    options.text("search", values.search, "wide|recipe|AXIS[,AXIS...]",
-                 "also search what recipes switch on: dispatcher, recompute (sets of modules), block (full recompute of some layers), "
-                 "tp-overlap, moe-overlap, optimizer (bf16 gradients and moments), cuda-graphs, vpp (chunks of unequal layers); wide: all, "
-                 "recipe: the first two and the overlaps (default: none of them)");
+    options.text(
+        "search", values.search, "plain|recipe|wide|AXIS[,AXIS...]",
+        "what to search besides layouts: dispatcher, recompute (sets of modules), block (full recompute of some layers), "
+        "tp-overlap, moe-overlap, optimizer (bf16 gradients and moments), cuda-graphs, vpp (chunks of unequal layers), stages (splits "
+        "balanced by the layers' work). plain: nothing; recipe: the first two and the overlaps; wide: all (default: all but optimizer, "
+        "which changes the trained numbers)");
     options.flag("exhaustive", values.exhaustive, "evaluate every layout, without pruning");
     options.checked(
         "headroom", values.headroom, "SIZE|PCT", check_headroom,

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "cli/schedule_option.hpp"
 #include "plan/graphs/graph_scopes.hpp"
 #include "plan/layout/layout_switches.hpp"
 #include "plan/layout/pipeline_layout.hpp"
@@ -60,6 +61,11 @@ std::vector<std::string> against_all_dispatchers(bool given, const planner::Sear
     return messages;
 }
 
+/// True if lower bounds keep a search of many axes short (RankingOptions::bounded).
+bool bounds_hold(const PlanOptions& values, const Workload& workload) {
+    return values.objective == "throughput" && split_schedules_in(values.schedules).empty() && workload.training.offload.modules.empty();
+}
+
 }  // namespace
 
 void confine(Workload& workload, const planner::SearchSpace& space) {
@@ -88,10 +94,11 @@ void keep_of_command(const Options& options, ResolvedWorkload& resolved, planner
 void add_axes(const Options& options, const PlanOptions& values, const ResolvedWorkload& resolved, const WorkloadOptions& job,
               planner::SearchSpace& space) {
     Problems problems;
-    planner::SearchAxes axes;
-    if (values.search) axes = planner::read_search_axes(*values.search, problems);
-    const bool listed = values.search && *values.search != "wide" && *values.search != "recipe";
     const Workload& workload = resolved.workload;
+    planner::SearchAxes axes = values.search                   ? planner::read_search_axes(*values.search, problems)
+                               : bounds_hold(values, workload) ? planner::usual_axes()
+                                                               : planner::SearchAxes{};
+    const bool listed = values.search && *values.search != "wide" && *values.search != "recipe";
     const auto pins = [&](planner::SearchAxis axis, std::string_view option, bool given) {
         if (!given) return;
         if (listed && axes.contains(axis))
@@ -102,6 +109,7 @@ void add_axes(const Options& options, const PlanOptions& values, const ResolvedW
         return std::find(words.begin(), words.end(), word) != words.end();
     };
     using Axis = planner::SearchAxis;
+    pins(Axis::stages, "pipeline-layout", options.given("pipeline-layout"));
     pins(Axis::vpp, "vpp", options.given("vpp"));
     pins(Axis::vpp, "pipeline-layout", options.given("pipeline-layout"));
     pins(Axis::dispatcher, "dispatcher", options.given("dispatcher"));

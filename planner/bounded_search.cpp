@@ -70,12 +70,13 @@ std::vector<Neighbourhood> neighbourhoods(const SearchSpace& space, const std::v
 class BoundedSearch {
 public:
     BoundedSearch(const Workload& workload, const SearchSpace& space, const std::vector<Prefix>& parts,
-                  const std::vector<LayoutCost>& pricers, const SearchOptions& options)
+                  const std::vector<LayoutCost>& pricers, const SearchOptions& options, const RankedLayout* compared)
         : workload_(workload),
           space_(space),
           parts_(parts),
           pricers_(pricers),
           options_(options),
+          compared_(compared),
           order_(options.nearest_alone ? most_divided_first(parts) : promising_first(parts)),
           tails_(pricers.size(), LegalTails(workload, space)),
           slowest_(options.slowest_known) {}
@@ -176,7 +177,7 @@ private:
             else if (options_.nearest_alone)
                 share.price_miss(layout, cost, workload_.memory_limit);
             else
-                share.price_bounded(layout, cost, workload_.memory_limit, options_, slowest_);
+                share.price_bounded(layout, cost, workload_.memory_limit, options_, slowest_, compared_);
         };
         visitor.enter = [&](const Layout& first, std::int64_t layouts) {
             tails.begin_branch();
@@ -232,6 +233,7 @@ private:
     const std::vector<Prefix>& parts_;
     const std::vector<LayoutCost>& pricers_;
     const SearchOptions& options_;
+    const RankedLayout* compared_;
     std::vector<std::size_t> order_;  ///< order of the parts
     std::vector<LegalTails> tails_;   ///< by thread
     double slowest_;                  ///< seconds that a layout must not exceed, from earlier results
@@ -266,8 +268,8 @@ std::vector<std::size_t> most_divided_first(const std::vector<Prefix>& parts) {
 }
 
 void search_bounded(const Workload& workload, const SearchSpace& space, const std::vector<Prefix>& parts,
-                    const std::vector<LayoutCost>& pricers, const SearchOptions& options, SearchShare& all) {
-    BoundedSearch(workload, space, parts, pricers, options).run(all);
+                    const std::vector<LayoutCost>& pricers, const SearchOptions& options, const RankedLayout* compared, SearchShare& all) {
+    BoundedSearch(workload, space, parts, pricers, options, compared).run(all);
 }
 
 }  // namespace mgplan::planner

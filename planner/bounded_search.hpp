@@ -18,8 +18,8 @@ namespace mgplan::planner {
 [[nodiscard]] std::vector<std::size_t> most_divided_first(const std::vector<Prefix>& parts);
 
 /// Searches `parts` of a space and adds the result to `all`. Evaluates only layouts that may enter the best list (SearchOptions::bounded),
-/// or the nearest misses (nearest_alone). `pricers`: one for each thread.
+/// or the nearest misses (nearest_alone). `pricers`: one for each thread. `compared`: SearchOptions::compared with its figures, or null.
 void search_bounded(const Workload& workload, const SearchSpace& space, const std::vector<Prefix>& parts,
-                    const std::vector<LayoutCost>& pricers, const SearchOptions& options, SearchShare& all);
+                    const std::vector<LayoutCost>& pricers, const SearchOptions& options, const RankedLayout* compared, SearchShare& all);
 
 }  // namespace mgplan::planner

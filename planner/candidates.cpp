@@ -68,7 +68,17 @@ SplitChoice split_for(const Workload& workload, const SearchSpace& space, std::i
     return {vpp, std::make_shared<const StageSplit>(std::move(*automatic)), {}};
 }
 
-std::shared_ptr<const std::vector<SplitChoice>> splits_for(const Workload& workload, const SearchSpace& space, std::int64_t pp) {
+/// Adds balanced versions of the splits.
+void add_balanced_splits(const StageLoads& loads, std::vector<SplitChoice>& splits) {
+    const std::size_t before = splits.size();
+    for (std::size_t i = 0; i < before; ++i) {
+        if (!splits[i].split) continue;
+        auto balanced = balanced_stage_split(*splits[i].split, loads);
+        if (balanced) splits.push_back({splits[i].vpp, std::make_shared<const StageSplit>(std::move(*balanced)), {}});
+    }
+}
+
+std::vector<SplitChoice> automatic_splits_for(const Workload& workload, const SearchSpace& space, std::int64_t pp) {
     const Sizes vpps = pinned_or(space.vpp, [&] {
         if (space.pipeline_layout) return Sizes{0};
         Sizes usual;
@@ -77,13 +87,19 @@ std::shared_ptr<const std::vector<SplitChoice>> splits_for(const Workload& workl
     });
     std::vector<SplitChoice> splits;
     for (const auto vpp : vpps) splits.push_back(split_for(workload, space, pp, static_cast<int>(vpp)));
-    if (!space.vpp.empty() || space.pipeline_layout || pp == 1) return std::make_shared<const std::vector<SplitChoice>>(std::move(splits));
+    if (!space.vpp.empty() || space.pipeline_layout || pp == 1) return splits;
     // Up to the number of layers: embedding and loss may count as one each.
     for (std::int64_t vpp = kUsualChunks + 1; vpp * pp <= workload.model.layers + 2; ++vpp) {
         SplitChoice choice = split_for(workload, space, pp, static_cast<int>(vpp));
         const auto equal = [](SplitKind kind) { return kind == SplitKind::even || kind == SplitKind::account_embedding_loss; };
         if (choice.split && (space.unequal_chunks || equal(choice.split->kind()))) splits.push_back(std::move(choice));
     }
+    return splits;
+}
+
+std::shared_ptr<const std::vector<SplitChoice>> splits_for(const Workload& workload, const SearchSpace& space, std::int64_t pp) {
+    std::vector<SplitChoice> splits = automatic_splits_for(workload, space, pp);
+    if (space.stage_loads) add_balanced_splits(*space.stage_loads, splits);
     return std::make_shared<const std::vector<SplitChoice>>(std::move(splits));
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "plan/layout/balanced_split.hpp"
 #include "plan/layout/layout.hpp"
 #include "plan/workload.hpp"
 #include "planner/constraints.hpp"
@@ -38,12 +39,13 @@ struct SearchSpace {
     bool recompute_blocks = false;                          ///< also full recompute of only the first 1, 2, 4 … layers of each chunk
     std::vector<EnumSet<CudaGraphScope>> more_cuda_graphs;  ///< if not empty, used instead of cuda_graphs
     std::vector<std::shared_ptr<const LayoutSwitches>> switches{nullptr};  ///< Layout::switches
+    std::shared_ptr<const StageLoads> stage_loads;  ///< if set, also a split for each (pp, vpp) that balances this work
 };
 
 /// Up to this vpp every number is searched, whether or not the chunks have equal layers.
 inline constexpr int kUsualChunks = 8;
 
-/// The stage split of one (pp, vpp): that of the pinned layout string, or the automatic one.
+/// A stage split of one (pp, vpp): that of the pinned layout string, the automatic one, or one that balances SearchSpace::stage_loads.
 struct SplitChoice {
     int vpp = 1;
     std::shared_ptr<const StageSplit> split;  ///< null: there is none
@@ -53,7 +55,7 @@ struct SplitChoice {
 /// A part of the space that one thread enumerates: fixed tp, cp and pp.
 struct Prefix {
     std::int64_t tp, cp, pp;
-    std::shared_ptr<const std::vector<SplitChoice>> splits;  ///< for every vpp; shared by all prefixes of one pp
+    std::shared_ptr<const std::vector<SplitChoice>> splits;  ///< those of every vpp; shared by all prefixes of one pp
     std::size_t part;                                        ///< index in the list
 };
 

@@ -5,11 +5,13 @@
 #include <memory>
 
 #include "plan/layout/layout_switches.hpp"
-#include "planner/free_memory_first.hpp"
 #include "planner/plan_families.hpp"
 
 namespace mgplan::planner {
 namespace {
+
+/// A smaller difference in bytes is within the error of memory predictions.
+constexpr std::int64_t kSameMemory = std::int64_t{1} << 30;
 
 Layout without_dispatcher(const Layout& layout) {
     Layout plain = layout;
@@ -22,7 +24,7 @@ Layout without_dispatcher(const Layout& layout) {
 
 /// True if the order of the two layouts is arbitrary: equal time, nearly equal memory, different dispatcher.
 bool as_good(const RankedLayout& a, const RankedLayout& b) {
-    return a.iteration_seconds == b.iteration_seconds && std::abs(a.peak_bytes - b.peak_bytes) < kWorthMoreTime &&
+    return a.iteration_seconds == b.iteration_seconds && std::abs(a.peak_bytes - b.peak_bytes) < kSameMemory &&
            without_dispatcher(a.layout) == without_dispatcher(b.layout);
 }
 

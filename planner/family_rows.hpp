@@ -9,7 +9,7 @@
 namespace mgplan::planner {
 
 /// A row holds a family (plan_families.hpp), and families that differ only in dispatcher if their first layout takes exactly the time of
-/// one in the row and its memory differs by less than kWorthMoreTime: a second row would show the same.
+/// one in the row and its memory differs by less than 1 GiB: a second row would show the same.
 class FamilyRows {
 public:
     /// The row of a layout, from 0: a new one if no row matches.

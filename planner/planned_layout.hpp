@@ -10,6 +10,7 @@
 
 #include "plan/layout/layout.hpp"
 #include "plan/layout/stage_split.hpp"
+#include "planner/plan_reasons.hpp"
 #include "simulator/prediction.hpp"
 
 namespace mgplan::planner {
@@ -20,6 +21,7 @@ struct PlannedLayout {
     simulator::Prediction prediction;
     std::size_t rank = 1;                  ///< in the search's order, from 1; --explain and --pick use it
     std::vector<std::size_t> others = {};  ///< later ranks of its family (plan_families.hpp), within the ranking
+    std::vector<PlanReason> why = {};      ///< among the plans of the answer
 };
 
 /// Number of families that a ranking ranks if it collects their points, whatever the number of plans.
@@ -36,6 +38,7 @@ struct SearchPoint {
 struct ComparedRank {
     std::size_t rank = 0;  ///< from 1; 0: it does not fit
     bool exact = false;    ///< true: ranked by event simulation, like all before it; false: by the search's estimate
+    bool least = false;    ///< true: more layouts may be before it, because bounds cut some
 };
 
 /// Gain from balanced stages among the best layouts (RankingOptions::balance_stages).

@@ -7,13 +7,16 @@
 #include <span>
 #include <utility>
 
+#include "plan/layout/layout_switches.hpp"
 #include "plan/text/errors.hpp"
 #include "planner/balanced_layout.hpp"
 #include "planner/exact_ranking.hpp"
 #include "planner/family_rows.hpp"
-#include "planner/free_memory_first.hpp"
+#include "planner/family_set.hpp"
 #include "planner/plan_families.hpp"
 #include "planner/pricer_pool.hpp"
+#include "planner/scaling.hpp"
+#include "planner/search_axes.hpp"
 #include "planner/split_schedules.hpp"
 #include "simulator/cost_model.hpp"
 
@@ -46,6 +49,19 @@ BalancingGain add_balanced(SearchResult& found, simulator::CostModel& model, con
     return report;
 }
 
+/// Number of layouts that a ranking by memory orders by replayed memory; later ones keep the order of the search's estimate, so that it
+/// does not depend on the number of requested plans.
+constexpr std::size_t kSortedAsReplayed = 12;
+
+/// For a ranking by memory: sorts the first layouts of a list by replayed memory.
+void sort_as_replayed(std::vector<RankedLayout>& best, ReplayedMemories& memories) {
+    const auto end = best.begin() + static_cast<std::ptrdiff_t>(std::min(kSortedAsReplayed, best.size()));
+    for (auto ranked = best.begin(); ranked != end; ++ranked) {
+        if (ranked->layout.engine == Engine::megatron) ranked->peak_bytes = memories.of(ranked->layout).deciding_bytes();
+    }
+    std::stable_sort(best.begin(), end, [](const auto& a, const auto& b) { return ranks_before(a, b, Objective::memory); });
+}
+
 /// Throws with the rules that reject all candidates.
 [[noreturn]] void refuse(const Workload& workload, const SearchSpace& space, const SearchResult& found) {
     auto messages = why_nothing_is_legal(workload, space, found.counts);
@@ -53,21 +69,20 @@ BalancingGain add_balanced(SearchResult& found, simulator::CostModel& model, con
     throw ConfigError(std::move(messages));
 }
 
-/// `best`: the search's list before layouts were dropped that do not fit when replayed; `before`: number dropped by then.
-ComparedRank rank_of(const Layout& layout, const std::vector<RankedLayout>& best, std::size_t before, const SearchResult& found,
-                     ReplayedMemories& memories) {
+/// `best`: the search's list before layouts were dropped that do not fit when replayed.
+ComparedRank rank_of(const Layout& layout, const std::vector<RankedLayout>& best, const SearchResult& found, ReplayedMemories& memories) {
     if (memories.of(layout).deciding_bytes() > found.limit_bytes || !memories.host_fits(layout)) return {};
-    const std::size_t replayed = found.replayed - std::min(before, found.replayed);
+    const std::size_t replayed = found.replayed;
     const auto is_it = [&](const RankedLayout& each) { return each.layout == layout; };
     if (const auto kept = std::find_if(found.best.begin(), found.best.end(), is_it); kept != found.best.end()) {
         const auto place = static_cast<std::size_t>(kept - found.best.begin());
         return {place + 1, place < replayed};
     }
     // All dropped layouts ranked before those that were never replayed.
-    const auto dropped = static_cast<std::size_t>(found.too_large_replayed.count), dropped_since = dropped - before;
+    const auto dropped = static_cast<std::size_t>(found.too_large_replayed.count);
     if (const auto ranked = std::find_if(best.begin(), best.end(), is_it); ranked != best.end()) {
         const auto place = static_cast<std::size_t>(ranked - best.begin());
-        if (place >= replayed) return {std::max(place - std::min(place, dropped_since), found.best.size()) + 1, false};
+        if (place >= replayed) return {std::max(place - std::min(place, dropped), found.best.size()) + 1, false};
         // Beyond the list no layout has been replayed yet.
         const auto before_it = std::count_if(best.begin(), ranked, [&](const RankedLayout& each) {
             return !memories.exceeds(each.layout, found.limit_bytes) && memories.host_fits(each.layout);
@@ -75,14 +90,14 @@ ComparedRank rank_of(const Layout& layout, const std::vector<RankedLayout>& best
         return {static_cast<std::size_t>(before_it) + 1, true};
     }
     const auto faster = static_cast<std::size_t>(found.before_compared);
-    return {faster - std::min(faster, dropped) + 1, false};
+    return {faster - std::min(faster, dropped) + 1, false, found.bounded > 0};
 }
 
-/// Seconds of the slowest layout that is displayed or counts as nearly as fast as the fastest. `exact`: number of layouts of the list with
+/// Seconds of the slowest layout that is displayed. `exact`: number of layouts of the list with
 /// times from event simulation.
 double slowest_of_interest(const SearchResult& found, std::size_t exact, std::size_t ranks, std::size_t families) {
     const std::span<const RankedLayout> replayed(found.best.data(), exact);
-    double slowest = found.fastest_seconds ? (1 + kNearlyAsFast) * *found.fastest_seconds : 0;
+    double slowest = found.fastest_seconds.value_or(0);
     for (const RankedLayout& each : replayed.first(std::min(replayed.size(), ranks))) slowest = std::max(slowest, each.iteration_seconds);
     if (families == 0) return slowest;
     for (const auto& [fastest, others] : plan_families(found.best, families)) {
@@ -94,12 +109,12 @@ double slowest_of_interest(const SearchResult& found, std::size_t exact, std::si
 /// Margin for sums in different orders.
 constexpr double kJustAbove = 1 + 1e-9;
 
-/// Upper limit in seconds of times that count as nearly as fast as the fastest of the first of `best`, by event simulation.
-double nearly_the_fastest(const std::vector<RankedLayout>& best, simulator::CostModel& model) {
+/// Seconds of the fastest of the first of `best`, by event simulation.
+double fastest_exactly(const std::vector<RankedLayout>& best, simulator::CostModel& model) {
     constexpr std::size_t kFirst = 8;
     double fastest = std::numeric_limits<double>::infinity();
     for (std::size_t i = 0; i < std::min(kFirst, best.size()); ++i) fastest = std::min(fastest, model.exact_seconds(best[i].layout));
-    return best.empty() ? 0 : (1 + kNearlyAsFast) * fastest * kJustAbove;
+    return best.empty() ? 0 : fastest * kJustAbove;
 }
 
 /// Number of ranks that must be exact: requested ranks, and the fastest of each displayed family.
@@ -130,23 +145,31 @@ void tell_how_many(const RankingOptions& options, std::size_t certain, std::size
 
 /// The plans of the first of `best`.
 std::vector<PlannedLayout> plans_of(const Workload& workload, const std::vector<RankedLayout>& best, std::size_t most, bool one_per_family,
-                                    simulator::CostModel& model, ReplayedMemories& memories) {
+                                    Objective objective, simulator::CostModel& model, ReplayedMemories& memories) {
     std::vector<PlannedLayout> plans;
-    const auto add = [&](std::size_t index) -> PlannedLayout& {
+    std::vector<RankedLayout> first;
+    const auto add = [&](std::size_t index) {
         const Layout& layout = best[index].layout;
         simulator::Prediction prediction{model.exact_time(layout), memories.of(layout)};
         prediction.memory.limit_bytes = workload.memory_limit;
-        return plans.emplace_back(PlannedLayout{layout, std::move(prediction), index + 1, {}});
+        first.push_back({layout, prediction.time.iteration_seconds, prediction.memory.deciding_bytes()});
+        plans.emplace_back(PlannedLayout{layout, std::move(prediction), index + 1, {}, {}});
     };
-    if (!one_per_family) {
+    if (one_per_family) {
+        for (const auto& [fastest, others] : plan_families(best, most)) {
+            add(fastest);
+            for (const std::size_t index : others) plans.back().others.push_back(index + 1);
+        }
+    } else {
         for (std::size_t i = 0; i < std::min(most, best.size()); ++i) add(i);
-        return plans;
     }
-    for (const auto& [fastest, others] : plan_families(best, most)) {
-        PlannedLayout& plan = add(fastest);
-        for (const std::size_t index : others) plan.others.push_back(index + 1);
-    }
-    return plans;
+    if (objective == Objective::memory) return plans;
+    auto reasons = reasons_of(first, workload);
+    for (std::size_t i = 0; i < plans.size(); ++i) plans[i].why = std::move(reasons[i]);
+    if (!one_per_family) return plans;
+    std::vector<PlannedLayout> shown;
+    for (const std::size_t i : shown_plans(first, workload)) shown.push_back(std::move(plans[i]));
+    return shown;
 }
 
 /// Removes families and the Pareto set if only the ranking itself needed them.
@@ -190,15 +213,14 @@ Ranking rank_within(const Workload& narrowed, const Workload& workload, const Se
     // bound holds for a whole branch. If Megatron-LM's host updates parameters, narrower gradients need more optimizer state.
     const OffloadSpec& offload = workload.training.offload;
     const bool host_updates = space.engine == Engine::megatron && offload.optimizer > 0;
-    const bool bounds_hold = options.schedules.empty() && offload.modules.empty() && !host_updates;
-    asked.bounded = options.bounded && bounds_hold;
-    asked.times_bounded = !options.every_time && bounds_hold;
-    asked.of_interest = [&](const std::vector<RankedLayout>& best) { return nearly_the_fastest(best, known.model); };
+    const bool narrows =
+        std::any_of(space.switches.begin(), space.switches.end(), [](const auto& one) { return one && one->bf16_gradients; });
+    asked.bounded = options.bounded && options.schedules.empty() && offload.modules.empty() && !(host_updates && narrows);
+    asked.of_interest = [&](const std::vector<RankedLayout>& best) { return fastest_exactly(best, known.model); };
     asked.never_below = again.never_below;
     asked.slowest_known = again.slowest_known;
     asked.threads = options.threads;
     asked.pareto = options.pareto;
-    asked.pareto_within = by_time ? kNearlyAsFast : 0;
     asked.families = options.families;
     asked.compared = options.compared;
     asked.progress = options.progress;
@@ -209,21 +231,18 @@ Ranking rank_within(const Workload& narrowed, const Workload& workload, const Se
     if (found.counts.legal == 0) refuse(narrowed, space, found);
     simulator::CostModel& model = known.model;
     ReplayedMemories& memories = known.memories;
-    const std::size_t frugal = by_time ? bring_frugal_ones_forward(found) : 0;
-    rank_exactly(found, model, options.objective, wanted + frugal);
+    rank_exactly(found, model, options.objective, wanted);
     if (options.balance_stages) ranking.balanced = add_balanced(found, model, narrowed, options.objective);
     if (!options.schedules.empty())
         ranking.schedules = add_split_schedules(found, model, narrowed, options.schedules, options.objective, options.only_schedules);
-    const std::size_t dropped = by_time ? put_free_memory_first(found, memories) : 0;
     if (!by_time) sort_as_replayed(found.best, memories);
     const std::vector<RankedLayout> best = options.compared ? found.best : std::vector<RankedLayout>{};
     const std::size_t families = std::max(options.one_per_family ? options.plans : 0, options.families ? kRankedFamilies : 0);
     // The caller reports a rank that does not exist; it needs no list up to it.
     const std::size_t by_rank = std::cmp_greater(options.ranks, found.feasible + 1) ? 0 : options.ranks;
     const std::size_t ranks = options.one_per_family ? by_rank : std::max(options.plans, by_rank);
-    const std::size_t ranked_exactly = found.replayed - std::min(dropped, found.replayed);
-    const bool all_exact = ranked_exactly >= found.best.size();
-    const bool list_is_full = found.best.size() + dropped >= asked.keep;
+    const bool all_exact = found.replayed >= found.best.size();
+    const bool list_is_full = found.best.size() >= asked.keep;
     FamilyCount count;
     Clock::time_point said = Clock::now();
     const auto enough = [&](std::span<const RankedLayout> kept) {
@@ -234,8 +253,8 @@ Ranking rank_within(const Workload& narrowed, const Workload& workload, const Se
         if (kept.size() < ranks) return false;
         return families == 0 || count.among(kept) >= families;
     };
-    const std::size_t exact = keep_fitting_when_replayed(found, memories, enough, ranked_exactly);
-    if (by_time && !found.fastest_seconds && !found.best.empty()) found.fastest_seconds = found.best.front().iteration_seconds;
+    const std::size_t exact = keep_fitting_when_replayed(found, memories, enough, found.replayed);
+    if (by_time && !found.best.empty()) found.fastest_seconds = found.best.front().iteration_seconds;
     // Checks that times are exact down to the last displayed rank, and that enough layouts are left after replays.
     const std::size_t last = last_rank_shown(found, ranks, families);
     const bool kept_too_few = list_is_full && found.best.size() < ranks;
@@ -253,8 +272,9 @@ Ranking rank_within(const Workload& narrowed, const Workload& workload, const Se
             return rank_within(narrowed, workload, space, options, known,
                                {again.ranks, again.turns, slowest * kJustAbove, found.slowest_kept});
     }
-    if (options.compared) ranking.compared = rank_of(*options.compared, best, dropped, found, memories);
-    if (options.predictions) ranking.plans = plans_of(workload, found.best, options.plans, options.one_per_family, model, memories);
+    if (options.compared) ranking.compared = rank_of(*options.compared, best, found, memories);
+    if (options.predictions)
+        ranking.plans = plans_of(workload, found.best, options.plans, options.one_per_family, options.objective, model, memories);
     keep_what_was_asked(options, found);
     return ranking;
 }
@@ -267,10 +287,8 @@ void find_nearest_misses(const Workload& workload, const SearchSpace& space, con
     asked.bounded = asked.nearest_alone = true;
     asked.threads = options.threads;
     asked.progress = options.progress;
-    const double seconds = found.seconds;
     PricerPool pricers(options.cost_model);
     found = search(workload, space, pricers.of_next_search(), asked);
-    found.seconds += seconds;
     // Only kinds of misses within the list of nearest ones have a known nearest layout.
     if (found.nearest.empty()) return;
     const auto leave_out = [&](TooLarge& kind) {
@@ -283,9 +301,28 @@ void find_nearest_misses(const Workload& workload, const SearchSpace& space, con
     leave_out(found.too_large_uneven);
 }
 
-}  // namespace
+/// Adds to a bounded search's families and Pareto set those of all layouts with the first choice of each axis: layouts far from the best
+/// are not evaluated with every choice.
+void add_slower_families(const Workload& workload, const SearchSpace& space, const RankingOptions& options, SearchResult& found) {
+    SearchOptions asked;
+    asked.keep = asked.keep_nearest = 0;
+    asked.pareto = options.pareto;
+    asked.families = options.families;
+    asked.threads = options.threads;
+    asked.progress = options.progress;
+    SearchResult others = search(workload, first_choices(space), options.cost_model, asked);
+    ParetoSet pareto;
+    for (const auto* members : {&found.pareto, &others.pareto}) {
+        for (const RankedLayout& member : *members) pareto.offer(member);
+    }
+    found.pareto = pareto.layouts();
+    FamilySet families(std::move(found.families));
+    families.absorb(FamilySet(std::move(others.families)));
+    found.families = families.take();
+}
 
-Ranking rank_layouts(const Workload& workload, const SearchSpace& space, const RankingOptions& options) {
+/// Ranks the layouts that leave the headroom, or else all that fit, or finds the nearest misses.
+Ranking rank_or_miss(const Workload& workload, const SearchSpace& space, const RankingOptions& options) {
     Workload narrowed = workload;
     narrowed.memory_limit -= options.headroom_bytes;
     const auto rank = [&](const Workload& searched, const RankingOptions& asked) {
@@ -312,10 +349,22 @@ Ranking rank_layouts(const Workload& workload, const SearchSpace& space, const R
     return ranking;
 }
 
+}  // namespace
+
+Ranking rank_layouts(const Workload& workload, const SearchSpace& space, const RankingOptions& options) {
+    Ranking ranking = rank_or_miss(workload, space, options);
+    if (!(options.pareto || options.families) || ranking.search.bounded == 0 || ranking.search.best.empty()) return ranking;
+    Workload searched = workload;
+    searched.memory_limit = ranking.search.limit_bytes;
+    add_slower_families(searched, space, options, ranking.search);
+    return ranking;
+}
+
 std::vector<PlannedLayout> plans_of(const Workload& workload, const SearchResult& search, std::size_t most, bool one_per_family) {
     simulator::CostModel model(workload);
     ReplayedMemories memories(model);
-    return plans_of(workload, search.best, most, one_per_family, model, memories);
+    return plans_of(workload, search.best, most, one_per_family, search.fastest_seconds ? Objective::throughput : Objective::memory, model,
+                    memories);
 }
 
 }  // namespace mgplan::planner

@@ -19,7 +19,8 @@ struct RankingOptions {
     bool predictions = true;  ///< false: leaves Ranking::plans empty; the order is in SearchResult::best
     /// Minimum number of ranks that are kept and certain, whatever the number of plans.
     std::size_t ranks = 0;
-    /// Shows only the fastest layout of each family (plan_families.hpp), with the ranks of the others.
+    /// Looks only at the fastest layout of each family (plan_families.hpp), with the ranks of the others, and shows those of them that
+    /// need less memory than every faster one or have a reason (plan_reasons.hpp).
     bool one_per_family = true;
     /// Plans leave this part of Workload::memory_limit free. If none does, SearchResult::headroom_missed is set and plans only fit the
     /// limit. Applies only to the search: predictions keep the workload's limit.
@@ -27,7 +28,6 @@ struct RankingOptions {
     Objective objective = Objective::throughput;
     /// Does not evaluate layouts that a lower bound keeps out of the list (SearchOptions::bounded). The plans are the same.
     bool bounded = false;
-    bool every_time = false;      ///< without `bounded`: also computes times that cannot be of interest
     bool balance_stages = false;  ///< also tries balanced stages for the best layouts with a pipeline
     /// Schedules with split backwards to try for the best layouts and the nearest misses (split_schedules.hpp).
     std::vector<SplitSchedule> schedules = {};
@@ -55,10 +55,9 @@ struct Ranking {
 };
 
 /// Enumerates and evaluates every layout of the workload in the space, ranks the best by their exact timelines (exact_ranking.hpp), tries
-/// balanced stages, orders nearly equal times by free memory (free_memory_first.hpp), and keeps layouts that fit with their allocators
-/// replayed. Gives the same result on every machine and for any number of threads. Throws ConfigError with the reasons if no layout is
-/// legal; if none fits there are no plans, and SearchResult::nearest are the nearest misses (remedies() returns changes that make them
-/// fit).
+/// balanced stages, and keeps layouts that fit with their allocators replayed, fastest first. Gives the same result on every machine and
+/// for any number of threads. Throws ConfigError with the reasons if no layout is legal; if none fits there are no plans, and
+/// SearchResult::nearest are the nearest misses (remedies() returns changes that make them fit).
 [[nodiscard]] Ranking rank_layouts(const Workload& workload, const SearchSpace& space = {}, const RankingOptions& options = {});
 
 /// The plans that rank_layouts() makes of a search's best: at most `most`.

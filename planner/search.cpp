@@ -11,7 +11,6 @@
 #include "planner/bounded_search.hpp"
 #include "planner/run_parallel.hpp"
 #include "planner/search_share.hpp"
-#include "planner/unsplit_bounds.hpp"
 
 namespace mgplan::planner {
 namespace {
@@ -42,22 +41,17 @@ SearchResult search(const Workload& workload, const SearchSpace& space, const Co
                                 cost.memory(*options.compared, std::numeric_limits<std::int64_t>::max()).bytes};
     }
     const auto evaluation = Clock::now();
-    const bool boundable = options.objective == Objective::throughput && !options.pareto && !options.families && !options.compared;
-    if (boundable && options.bounded && pricers.front().least_seconds) {
-        search_bounded(workload, space, parts, pricers, options, shares.front());
+    const RankedLayout* const against = compared ? &*compared : nullptr;
+    if (options.objective == Objective::throughput && options.bounded && pricers.front().least_seconds) {
+        search_bounded(workload, space, parts, pricers, options, against, shares.front());
     } else {
-        const bool times_bounded = boundable && options.times_bounded && options.prune && pricers.front().least_seconds_unsplit;
-        const std::vector<std::size_t> order = promising_first(parts);
         run_parallel(
             parts.size(), shares.size(),
-            [&](std::size_t place, std::size_t thread) {
-                const LayoutCost& cost = pricers[thread];
+            [&](std::size_t part, std::size_t thread) {
                 SearchShare& share = shares[thread];
-                UnsplitBounds unsplit(cost, space);
-                const SearchShare::Beside beside{.unsplit = times_bounded ? &unsplit : nullptr,
-                                                 .compared = compared ? &*compared : nullptr};
-                visit_layouts(workload, space, parts[order[place]], share.counts,
-                              [&](const Layout& layout) { share.price(layout, cost, workload.memory_limit, options, beside); });
+                visit_layouts(workload, space, parts[part], share.counts, [&](const Layout& layout) {
+                    share.price(layout, pricers[thread], workload.memory_limit, options, {.compared = against});
+                });
             },
             options.progress);
     }

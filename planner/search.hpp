@@ -58,14 +58,11 @@ struct SearchOptions {
     /// false: also computes the time of layouts that do not fit (the brute-force reference of tests and benchmarks)
     bool prune = true;
     /// Layouts that a lower bound keeps out of `best` are not evaluated and count as SearchResult::bounded: only with the objective of
-    /// throughput, and not if fitting layouts are collected or counted (pareto, families, compared). The result does not depend on threads.
+    /// throughput. `pareto`, `families` and `compared` then see the evaluated layouts only. The result does not depend on threads.
     bool bounded = false;
-    /// Without `bounded`: the time of fitting layouts that a lower bound keeps out of `best` is not computed, under the same conditions.
-    /// They count like any other.
-    bool times_bounded = false;
     /// With `bounded`, if nothing fits: layouts that a lower bound of bytes keeps out of SearchResult::nearest are not evaluated either.
     bool nearest_alone = false;
-    double never_below = 0;  ///< seconds; for both: layouts that may take less are always evaluated
+    double never_below = 0;  ///< seconds; for `bounded`: layouts that may take less are always evaluated
     /// For bounded: returns seconds, comparable to SearchResult::cut_at_least, below which layouts may matter in the exact ranking, given
     /// the best of a small part of the space. Layouts that take less, or the same multiple of the fastest found later, are always
     /// evaluated.
@@ -73,7 +70,6 @@ struct SearchOptions {
     /// For bounded: SearchResult::slowest_kept of an earlier search of the same space that kept the same number.
     double slowest_known = std::numeric_limits<double>::infinity();
     bool pareto = false;                  ///< also collects SearchResult::pareto
-    double pareto_within = 0;             ///< with `pareto`: only layouts slower than the fastest by at most this share
     bool families = false;                ///< also collects SearchResult::families
     std::optional<Layout> compared = {};  ///< also counts SearchResult::before_compared
     /// Called about once a second from the calling thread with the finished and total parts. An exception from it ends the search.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <utility>
@@ -9,15 +11,17 @@
 #include "plan/graphs/graph_scopes.hpp"
 #include "plan/layout/layout_switches.hpp"
 #include "plan/parameters/composed_layer.hpp"
+#include "plan/parameters/layer_kinds.hpp"
 #include "plan/text/text.hpp"
 #include "plan/training/data_sharding.hpp"
+#include "simulator/cost_model.hpp"
 
 namespace mgplan::planner {
 namespace {
 
 /// By enumerator.
-constexpr std::array<std::string_view, 8> kAxisWords{"vpp",        "dispatcher",  "recompute", "block",
-                                                     "tp-overlap", "moe-overlap", "optimizer", "cuda-graphs"};
+constexpr std::array<std::string_view, 9> kAxisWords{"stages",     "vpp",         "dispatcher", "recompute",  "block",
+                                                     "tp-overlap", "moe-overlap", "optimizer",  "cuda-graphs"};
 static_assert(static_cast<std::size_t>(SearchAxis::cuda_graphs) + 1 == kAxisWords.size());
 
 std::vector<SearchAxis> all_axes() {
@@ -75,6 +79,31 @@ std::vector<LayoutSwitches> switches_of(const SearchAxes& axes, const Workload& 
     return all;
 }
 
+/// Seconds of the parts of a model on one rank that holds all of it. Shares of ranks differ little from them.
+StageLoads stage_loads(const Workload& workload, Engine engine) {
+    const ModelSpec& model = workload.model;
+    Layout whole;
+    whole.sizes.world = workload.world;
+    whole.engine = engine;
+    whole.split = std::make_shared<const StageSplit>(*automatic_stage_split(model.layers, model.mtp_layers, 1, 1));
+    simulator::CostModel costs(workload);
+    const auto seconds = [&](StageChunk chunk) {
+        chunk.embedding = chunk.loss = true;  // a chunk without them waits for a transfer
+        return costs.chunk_seconds(whole, chunk);
+    };
+    StageLoads loads;
+    loads.loss = seconds({});
+    if (model.mtp_layers > 0) loads.mtp = seconds({.mtp = model.mtp_layers}) - loads.loss;
+    const LayerKinds kinds = layer_kinds(model, workload.training.megatron);
+    std::map<std::uint16_t, double> by_kind;
+    for (std::size_t layer = 0; layer < kinds.of_layer.size(); ++layer) {
+        const auto [known, fresh] = by_kind.try_emplace(kinds.of_layer[layer], 0.0);
+        if (fresh) known->second = seconds({.decoders = 1, .first_decoder = static_cast<std::int64_t>(layer)}) - loads.loss;
+        loads.layers.push_back(known->second);
+    }
+    return loads;
+}
+
 /// Sets the space's switches without repetitions; null for the empty set.
 void set_switches(SearchSpace& space, const std::vector<LayoutSwitches>& all) {
     space.switches.clear();
@@ -101,19 +130,26 @@ void SearchAxes::pin(SearchAxis axis) {
     std::erase(axes, axis);
 }
 
+SearchAxes usual_axes() {
+    SearchAxes axes{all_axes(), false};
+    axes.pin(SearchAxis::optimizer);
+    return axes;
+}
+
 SearchAxes read_search_axes(std::string_view text, Problems& problems) {
+    if (text == "plain") return {};
     if (text == "wide") return {all_axes(), false};
     if (text == "recipe") return {{SearchAxis::dispatcher, SearchAxis::recompute, SearchAxis::tp_overlap, SearchAxis::moe_overlap}, true};
     SearchAxes asked;
     asked.all_graph_sets = true;
     const std::vector<std::string> words = split(std::string(text), ',');
-    std::vector<std::string> known{"wide", "recipe"};
+    std::vector<std::string> known{"plain", "recipe", "wide"};
     for (const auto word : kAxisWords) known.emplace_back(word);
     if (words.empty()) problems.add("--search is empty; use {}", any_of_text(known));
     for (const std::string& word : words) {
         const auto found = std::find(kAxisWords.begin(), kAxisWords.end(), word);
         if (found == kAxisWords.end()) {
-            const bool alone = word == "wide" || word == "recipe";
+            const bool alone = word == "plain" || word == "wide" || word == "recipe";
             problems.add("--search = '{}' {}; use {}", word.substr(0, 60),
                          alone ? "stands for axes of its own and goes with no other" : "is no axis of the search", any_of_text(known));
             break;
@@ -189,6 +225,8 @@ std::vector<EnumSet<CudaGraphScope>> graph_sets(const Workload& workload, Engine
 }
 
 void widen(SearchSpace& space, const SearchAxes& axes, const Workload& workload) {
+    if (axes.contains(SearchAxis::stages) && !space.pipeline_layout)
+        space.stage_loads = std::make_shared<const StageLoads>(stage_loads(workload, space.engine));
     if (axes.contains(SearchAxis::vpp)) space.unequal_chunks = true;
     if (axes.contains(SearchAxis::block)) space.recompute_blocks = true;
     if (axes.contains(SearchAxis::recompute)) {
@@ -204,6 +242,15 @@ void widen(SearchSpace& space, const SearchAxes& axes, const Workload& workload)
         if (!axes.all_graph_sets && space.more_cuda_graphs.size() > 1) space.more_cuda_graphs.resize(1);
     }
     if (space.engine == Engine::megatron) set_switches(space, switches_of(axes, workload));
+}
+
+SearchSpace first_choices(SearchSpace space) {
+    space.stage_loads.reset();
+    space.unequal_chunks = space.recompute_blocks = false;
+    space.more_recompute_modules.clear();
+    space.more_cuda_graphs.clear();
+    space.switches.resize(1);
+    return space;
 }
 
 void choose_dispatchers(SearchSpace& space, const std::vector<TokenDispatcher>& dispatchers, const Workload& workload) {

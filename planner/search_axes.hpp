@@ -1,6 +1,6 @@
 #pragma once
-// Axes of a search beyond sizes, micro-batch, vpp and kinds of recompute: features that recipes of Megatron-LM enable. `plan --search`
-// selects them.
+// Axes of a search beyond sizes, micro-batch, vpp and kinds of recompute: features that recipes of Megatron-LM enable. `plan` searches
+// those that leave the trained numbers as they are; `--search` selects others.
 
 #include <optional>
 #include <string>
@@ -14,6 +14,7 @@
 namespace mgplan::planner {
 
 enum class SearchAxis : std::uint8_t {
+    stages,       ///< a split by the layers' work next to the automatic one
     vpp,          ///< chunks of unequal layers beyond kUsualChunks too
     dispatcher,   ///< dispatcher of experts' tokens: alltoall, deepep, hybridep
     recompute,    ///< module sets of selective recompute
@@ -24,7 +25,7 @@ enum class SearchAxis : std::uint8_t {
     cuda_graphs,  ///< graphs of layers, as far as dropless experts allow, or of the whole iteration
 };
 
-/// The axes that `--search` selects.
+/// The axes of a search.
 struct SearchAxes {
     std::vector<SearchAxis> axes;
     bool few_module_sets = false;                              ///< axis recompute: only the sets of published recipes
@@ -39,13 +40,19 @@ struct SearchAxes {
 /// "vpp", "dispatcher", …, by enumerator.
 [[nodiscard]] std::string_view to_string(SearchAxis axis);
 
-/// Reads wide (all axes, with one set of graphs), recipe (dispatcher, tp-overlap, moe-overlap, and recompute with a few sets), or axes
-/// separated by commas.
+/// The axes of a search without `--search`: all that leave the trained numbers as they are, with one set of graphs.
+[[nodiscard]] SearchAxes usual_axes();
+
+/// Reads plain (no axes), wide (all axes, with one set of graphs), recipe (dispatcher, tp-overlap, moe-overlap, and recompute with a few
+/// sets), or axes separated by commas.
 [[nodiscard]] SearchAxes read_search_axes(std::string_view text, Problems& problems);
 
 /// Adds the axes to a space, as far as model, training and engine support them: engine mgplan has no dispatchers, overlaps of tp and
 /// experts, or bf16 moments. The job's own values stay the first choice of each axis.
 void widen(SearchSpace& space, const SearchAxes& axes, const Workload& workload);
+
+/// The space with the first choice of each axis only.
+[[nodiscard]] SearchSpace first_choices(SearchSpace space);
 
 /// Searches these dispatchers of experts' tokens, whatever the workload's own.
 void choose_dispatchers(SearchSpace& space, const std::vector<TokenDispatcher>& dispatchers, const Workload& workload);

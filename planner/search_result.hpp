@@ -117,8 +117,8 @@ struct SearchResult {
     /// True if no fitting layout is faster than the first by exact evaluation: each of the others was simulated or has a bound that shows
     /// it. Set by rank_exactly() (exact_ranking.hpp); nothing if the ranking is not by time.
     std::optional<bool> fastest_is_proven;
-    /// Seconds of the fastest layout that fits, also with its allocator replayed: the first of best may be slower by up to kNearlyAsFast
-    /// (free_memory_first.hpp). Nothing if nothing fits, or if the ranking is not by time.
+    /// Seconds of the fastest layout that fits, also with its allocator replayed: the first of best. Nothing if nothing fits, or if the
+    /// ranking is not by time.
     std::optional<double> fastest_seconds;
     /// Fitting layouts each of which is the fastest with its memory (scaling.hpp ParetoSet); empty unless requested.
     std::vector<RankedLayout> pareto;
@@ -139,7 +139,7 @@ struct SearchResult {
     /// True if nothing leaves the requested headroom (RankingOptions::headroom_bytes); the result then contains layouts that fit without
     /// it.
     bool headroom_missed = false;
-    double seconds = 0;
+    double seconds = 0;           ///< wall time; in the answer of `plan` that of the whole command up to the report
     double evaluate_seconds = 0;  ///< wall time of the parallel part
     int threads = 1;
 };

@@ -54,21 +54,11 @@ bool SearchShare::enter(const Layout& first, std::int64_t layouts, const LayoutC
     return !std::isfinite(enough) || !cut(layouts, cost.least_seconds(first, space, enough), slowest);
 }
 
-bool SearchShare::takes_too_long(const Layout& layout, UnsplitBounds& unsplit) {
-    constexpr double kFarFromSlowest = 1.25;
-    const double enough = std::max(never_below, kFarFromSlowest * best.slowest());
-    if (!std::isfinite(enough)) return false;
-    const double at_least = unsplit.of(layout, enough);
-    if (at_least <= enough) return false;
-    cut_at_least = std::min(cut_at_least, at_least);
-    return true;
-}
-
 void SearchShare::price_bounded(const Layout& layout, const LayoutCost& cost, std::int64_t limit, const SearchOptions& options,
-                                double slowest) {
+                                double slowest, const RankedLayout* compared) {
     const TimeEstimate time = cost.iteration_seconds(layout);
     if (cut(1, std::min(time.seconds, time.at_least), slowest)) return;
-    price(layout, cost, limit, options, {.time = &time});
+    price(layout, cost, limit, options, {.time = &time, .compared = compared});
 }
 
 void SearchShare::price_miss(const Layout& layout, const LayoutCost& cost, std::int64_t limit) {
@@ -121,16 +111,12 @@ void SearchShare::price(const Layout& layout, const LayoutCost& cost, std::int64
         if (options.prune) return;
     }
     ++evaluated;
-    if (fits && beside.unsplit != nullptr && takes_too_long(layout, *beside.unsplit)) {
-        ++feasible;
-        return;
-    }
     const TimeEstimate time = beside.time != nullptr ? *beside.time : cost.iteration_seconds(layout);
     if (!fits) return;
     ++feasible;
     best.offer(layout, time.seconds, need.bytes);
     contenders.offer(layout, time, need.bytes);
-    if (options.pareto || options.pareto_within > 0) pareto.offer(layout, time.seconds, need.bytes);
+    if (options.pareto) pareto.offer(layout, time.seconds, need.bytes);
     if (options.families) families.offer(layout, time.seconds, need.bytes);
     if (beside.compared != nullptr) hold_against(*beside.compared, layout, time.seconds, need.bytes, options.objective);
 }

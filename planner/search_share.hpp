@@ -24,7 +24,7 @@ struct SearchShare {
     CandidateCounts counts;
     std::int64_t evaluated = 0, feasible = 0, before_compared = 0, bounded = 0;
     std::int64_t farthest_known = std::numeric_limits<std::int64_t>::max();  ///< peak of the last of the nearest misses of other shares
-    double cut_at_least = std::numeric_limits<double>::infinity(), never_below = 0, near = 1;
+    double cut_at_least = std::numeric_limits<double>::infinity(), never_below = 0;
     std::array<TooLarge, kFillingTerms> too_large;
     TooLarge too_large_uneven;
 
@@ -32,8 +32,7 @@ struct SearchShare {
         : best(options.keep, BeforeByObjective{options.objective}),
           nearest(options.keep_nearest),
           contenders(options.keep_contenders),
-          never_below(options.never_below),
-          near(1 + options.pareto_within) {}
+          never_below(options.never_below) {}
 
     /// Adds the results of another share.
     void absorb(SearchShare&& other);
@@ -41,8 +40,8 @@ struct SearchShare {
     /// True if layouts that take at least `at_least` seconds cannot enter a list whose last takes `slowest`; counts them as bounded.
     bool cut(std::int64_t layouts, double at_least, double slowest);
 
-    /// Seconds that a layout must not exceed: those of `slowest` and of this share's list, or somewhat more if it may enter the Pareto set.
-    [[nodiscard]] double to_beat(double slowest) const { return std::max(never_below, near * std::min(slowest, best.slowest())); }
+    /// Seconds that a layout must not exceed: those of `slowest` and of this share's list.
+    [[nodiscard]] double to_beat(double slowest) const { return std::max(never_below, std::min(slowest, best.slowest())); }
 
     /// Bytes that a layout must not exceed to be of interest: the limit, or, if nothing fits, those of the nearest misses found.
     [[nodiscard]] std::int64_t bytes_of_interest(std::int64_t limit, bool nearest_alone) const {
@@ -54,12 +53,9 @@ struct SearchShare {
     bool enter(const Layout& first, std::int64_t layouts, const LayoutCost& cost, UnsplitBounds& unsplit, const SearchSpace& space,
                std::int64_t most, double slowest);
 
-    /// True if the bound over all splits shows that the layout's time is of no interest. Leaves a large margin: computing a time is cheap
-    /// compared with repeating the search, and exact times may exceed bounds.
-    bool takes_too_long(const Layout& layout, UnsplitBounds& unsplit);
-
     /// price() for a layout that is evaluated only if it is fast enough.
-    void price_bounded(const Layout& layout, const LayoutCost& cost, std::int64_t limit, const SearchOptions& options, double slowest);
+    void price_bounded(const Layout& layout, const LayoutCost& cost, std::int64_t limit, const SearchOptions& options, double slowest,
+                       const RankedLayout* compared);
 
     /// If nothing fits: counts a layout that is among the nearest misses and offers it to them; other layouts count as bounded.
     void price_miss(const Layout& layout, const LayoutCost& cost, std::int64_t limit);
@@ -70,7 +66,6 @@ struct SearchShare {
     /// Optional inputs of price().
     struct Beside {
         const TimeEstimate* time = nullptr;  ///< time of the same layout, if known
-        UnsplitBounds* unsplit = nullptr;
         const RankedLayout* compared = nullptr;
     };
 

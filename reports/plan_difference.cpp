@@ -72,6 +72,7 @@ Json compared_layout_to_json(const ComparedLayout& compared) {
     const std::int64_t missing = memory.deciding_bytes() - memory.limit_bytes;
     Json json{{"rank", compared.rank.rank > 0 ? Json(compared.rank.rank) : Json()},
               {"rank_is_exact", compared.rank.exact},
+              {"rank_is_at_least", compared.rank.least},
               {"fits", memory.fits()},
               {"missing_bytes", std::max<std::int64_t>(0, missing)}};
     json.update(difference_to_json(compared.difference));
@@ -82,8 +83,9 @@ std::string compared_layout_text(const ComparedLayout& compared, std::int64_t fe
     const auto& [plan, against] = compared.difference.predicted;
     std::string text = fmt::format("\n{} beside {}: ", against.called(), plan.called());
     if (compared.rank.rank > 0)
-        text += fmt::format("place {} among the {} that fit{}", with_thousands(static_cast<std::int64_t>(compared.rank.rank)),
-                            with_thousands(feasible), compared.rank.exact ? "" : ", by the search's estimate");
+        text += fmt::format("place {}{} among the {} that fit{}", compared.rank.least ? "at least " : "",
+                            with_thousands(static_cast<std::int64_t>(compared.rank.rank)), with_thousands(feasible),
+                            compared.rank.exact ? "" : ", by the search's estimate");
     else if (against.prediction.memory.fits())
         text += "it fits, but does not leave the headroom of the search";
     else

@@ -33,7 +33,8 @@ struct ComparedLayout {
     bool sizes_left_out = false;  ///< the layout was given as text without all sizes
 };
 
-/// {"rank" (null if it does not fit), "rank_is_exact", "fits", "missing_bytes", and the fields of plan_difference_json()}.
+/// {"rank" (null if it does not fit), "rank_is_exact", "rank_is_at_least", "fits", "missing_bytes", and the fields of
+/// plan_difference_json()}.
 [[nodiscard]] nlohmann::ordered_json compared_layout_to_json(const ComparedLayout& compared);
 /// A sentence with its rank among `feasible` layouts, then plan_difference_text().
 [[nodiscard]] std::string compared_layout_text(const ComparedLayout& compared, std::int64_t feasible);

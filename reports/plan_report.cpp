@@ -38,10 +38,17 @@ NamedCells csv_cells(const PlannedLayout& plan, const std::string& assumed_archi
     cells.emplace_back("cuda_graphs", fmt::format("{}", fmt::join(names_in(plan.layout.cuda_graphs), " ")));
     cells.emplace_back("switched_on",
                        plan.layout.switches ? fmt::format("{}", fmt::join(switch_words(*plan.layout.switches), " ")) : std::string());
+    cells.emplace_back("why", fmt::format("{}", fmt::join(words_of(plan.why), " ")));
     return cells;
 }
 
 }  // namespace
+
+std::vector<std::string_view> words_of(const std::vector<planner::PlanReason>& reasons) {
+    std::vector<std::string_view> words;
+    for (const planner::PlanReason reason : reasons) words.push_back(to_string(reason));
+    return words;
+}
 
 std::optional<double> PlanReport::seconds_before(const PlannedLayout& plan) const {
     if (!balanced) return std::nullopt;

@@ -64,9 +64,6 @@ struct PlanReport {
     Detail detail = Detail::first_look;            ///< detail of the table
     bool all_assumed = false;                      ///< also in a first look
     std::optional<std::string> saved_as;           ///< the file of the best plan, or of a picked one
-    bool switches_searched = false;                ///< with --search or --dispatcher
-    bool recipe_searched = false;                  ///< with --search recipe, if a wider search has CUDA graphs to try
-    bool tp_overlap_pinned = false;                ///< with --overlap tp or --no-overlap tp, which --search does not change
     bool graphs_searched = false;                  ///< CUDA graphs of layers are the search's choice
 
     /// Bytes of each GPU that the search left free.
@@ -76,6 +73,9 @@ struct PlanReport {
     /// Number of layouts that do not fit, by the rule that they break; rules that none breaks are left out.
     [[nodiscard]] std::vector<std::pair<std::string_view, std::int64_t>> too_large_rules() const;
 };
+
+/// Reasons in words, in the order of the list.
+[[nodiscard]] std::vector<std::string_view> words_of(const std::vector<planner::PlanReason>& reasons);
 
 /// JSON of CLI.md, "Planning".
 [[nodiscard]] std::string plan_report_json(const PlanReport& report);

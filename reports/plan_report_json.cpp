@@ -19,7 +19,10 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Json layout_and_prediction(const Workload& workload, const PlannedLayout& plan) {
-    return Json{{"rank", plan.rank}, {"layout", layout_fields(workload, plan.layout)}, {"predicted", prediction_to_json(plan.prediction)}};
+    return Json{{"rank", plan.rank},
+                {"why", words_of(plan.why)},
+                {"layout", layout_fields(workload, plan.layout)},
+                {"predicted", prediction_to_json(plan.prediction)}};
 }
 
 /// Fields of the remedy's layout, with the changed training.

@@ -63,26 +63,6 @@ Engine engine_of(const PlanReport& report) {
     return report.plans.front().layout.engine;
 }
 
-/// Suggests a search with features that this one lacked and that are likely to help; empty if there is none.
-std::string wider_search(const PlanReport& report) {
-    const auto any_plan = [&](auto has) { return std::any_of(report.plans.begin(), report.plans.end(), has); };
-    if (engine_of(report) != Engine::megatron) return {};
-    // The first search uses the model's own dispatcher, without features of recipes.
-    if (!report.switches_searched && report.workload.model.moe) return "--search recipe (dispatchers, overlaps and recompute of recipes)";
-    // Megatron-LM overlaps tp only with Transformer Engine and sequence parallelism.
-    const auto could_overlap_tp = [](const PlannedLayout& plan) { return plan.layout.sizes.tp > 1 && plan.layout.sequence_parallel; };
-    const TrainingSpec& training = report.workload.training;
-    const bool settled = report.tp_overlap_pinned || training.overlap_tp || !training.megatron.transformer_engine;
-    if (!report.switches_searched && !settled && any_plan(could_overlap_tp)) return "--search recipe (tp overlap, as in recipes)";
-    constexpr double kMuchWaiting = 0.05;  // share of an iteration spent on launches
-    const auto waits = [](const PlannedLayout& plan) {
-        const simulator::TimePrediction& time = plan.prediction.time;
-        return plan.layout.cuda_graphs.empty() && time.host_seconds > kMuchWaiting * time.iteration_seconds;
-    };
-    if (report.recipe_searched && any_plan(waits)) return "--search wide (CUDA graphs where launches are late, and more)";
-    return {};
-}
-
 /// Suggests the next command.
 std::string next_text(const PlanReport& report) {
     if (report.saved_as) {
@@ -94,17 +74,15 @@ std::string next_text(const PlanReport& report) {
     }
     std::vector<std::string> words{"--explain 1 (every term, and why it wins)", "--save-plan FILE (keep it)"};
     if (report.detail != Detail::wide) words.emplace_back("--wide (where time goes, what was rejected)");
-    if (const std::string wider = wider_search(report); !wider.empty())
-        words = {wider, "--explain 1 (why it wins)", "--save-plan FILE",
-                 report.detail == Detail::wide ? "--top N" : "--wide (where time goes)"};
     return wrapped("next: ", words, ",", kColumns);
 }
 
 /// Columns to drop on a narrow terminal. Ranks of dp follow from the other sizes; the largest loss is also in --wide; tokens per second are
 /// dropped last, because others publish them.
-constexpr int kSpareDp = 1, kSpareLoss = 2, kSpareTokens = 4;
+constexpr int kSpareDp = 1, kSpareLoss = 2, kSpareTokens = 4, kSpareMfu = 8;
 /// Sets of columns to drop: the first that is enough, or else the last.
-constexpr std::array kSpared{kSpareDp, kSpareLoss, kSpareDp | kSpareLoss, kSpareDp | kSpareLoss | kSpareTokens};
+constexpr std::array kSpared{kSpareDp, kSpareLoss, kSpareDp | kSpareLoss, kSpareDp | kSpareLoss | kSpareTokens,
+                             kSpareDp | kSpareLoss | kSpareTokens | kSpareMfu};
 
 /// A column of the table of plans.
 struct PlanColumn {
@@ -148,7 +126,7 @@ std::vector<PlanColumn> plan_columns(const PlanReport& report) {
         {"rec", Align::left, [](Plan p) { return recompute_cell(p.layout); }},
         figure_column("iteration_seconds"),
         figure_column("tokens_per_second_per_gpu", kSpareTokens),
-        figure_column("mfu"),
+        figure_column("mfu", kSpareMfu),
         {"GiB", Align::right, [](Plan p) { return gib(p.prediction.memory.deciding_bytes()); }},
         {"loss", Align::right, [](Plan p) { return largest_loss(p.prediction.time); }, true, kSpareLoss},
     };
@@ -293,6 +271,15 @@ std::string families_text(const PlanReport& report) {
                        report.workload.model.moe ? "ep, etp, " : "", report.plans.back().rank);
 }
 
+/// The reasons of the rows that have one.
+std::string reasons_text(const PlanReport& report) {
+    std::vector<std::string> words;
+    for (const PlannedLayout& plan : report.plans) {
+        if (!plan.why.empty()) words.push_back(fmt::format("#{} {}", plan.rank, fmt::join(words_of(plan.why), ", ")));
+    }
+    return words.empty() ? "" : wrapped("why: ", words, ";", kColumns);
+}
+
 /// A dispatcher, and the rows with layouts that use it although the displayed one does not.
 struct EqualDispatcher {
     std::string_view name;
@@ -347,12 +334,11 @@ std::string legend_text(const PlanReport& report, const PlanTable& table) {
         words.emplace_back("blkN: full recompute of N layers a chunk");
     if (table.has("on")) {
         words.emplace_back("on: switched on for the row (ov: overlap");
-        words.emplace_back("bf16: g gradients, m moments");
-        words.emplace_back("graphs: CUDA graphs of layers, the router or all)");
+        if (shows([](const Layout& l) { return l.switches && (l.switches->bf16_gradients || l.switches->bf16_moments); }))
+            words.emplace_back("bf16: g gradients, m moments");
+        words.emplace_back("graphs: CUDA graphs)");
     }
     for (const EqualDispatcher& equal : equal_dispatchers(report)) words.push_back(equal_dispatcher_text(equal, report.plans.size()));
-    if (const auto& fastest = report.search.fastest_seconds; fastest && report.plans.front().prediction.time.iteration_seconds > *fastest)
-        words.push_back(fmt::format("within 1 % of the fastest ({:.{}f} s): by free GiB", *fastest, *fastest < 100 ? 3 : 1));
     if (table.has("tok/s")) words.emplace_back("tok/s: a GPU's");
     if (const Precision precision = report.workload.training.precision; quantised(precision))
         words.push_back(fmt::format("MFU: of the {} peak", to_string(precision)));
@@ -369,8 +355,8 @@ std::string legend_text(const PlanReport& report, const PlanTable& table) {
 /// A note if the event-by-event ranking may have missed the fastest layout.
 std::string unproven_text(const planner::SearchResult& search) {
     if (search.fastest_is_proven.value_or(true)) return {};
-    return fmt::format("\n{} {} ranked event by event; by their lower bounds others might be as fast as the fastest.\n",
-                       counted(static_cast<std::int64_t>(search.replayed), "layout"), search.replayed == 1 ? "was" : "were");
+    return fmt::format("{} ranked event by event; others might be as fast by their bounds.\n",
+                       counted(static_cast<std::int64_t>(search.replayed), "layout"));
 }
 
 /// Gain from balancing; empty if it was not requested.
@@ -512,7 +498,7 @@ std::string plan_report_markdown(const PlanReport& report) {
     } else {
         const PlanTable table(report);
         text += table.to_markdown() + "\n" +
-                markdown_text(families_text(report) + legend_text(report, table) + unproven_text(report.search)) +
+                markdown_text(reasons_text(report) + families_text(report) + legend_text(report, table) + unproven_text(report.search)) +
                 as_code(balanced_text(report) + schedules_text(report));
         if (report.detail == Detail::wide)
             text += "\nWhere the time of a step goes:\n\n" + time_table(report).to_markdown() +
@@ -540,8 +526,8 @@ std::string plan_report_text(const PlanReport& report) {
         text += nearest_text(report);
     } else {
         const PlanTable table(report);
-        text += table.to_text() + "\n" + families_text(report) + legend_text(report, table) + unproven_text(s) + balanced_text(report) +
-                schedules_text(report);
+        text += table.to_text() + "\n" + reasons_text(report) + families_text(report) + legend_text(report, table) + unproven_text(s) +
+                balanced_text(report) + schedules_text(report);
         if (wide) text += "\nWhere the time of a step goes:\n" + time_table(report).to_text() + times_legend(report);
         text += "\n" + accuracy_text(w, engine_of(report));
     }

@@ -137,11 +137,6 @@ std::string ahead_text(const PlanComparison& comparison) {
                                    other < mine ? "more" : "less", against.called(),
                                    deciding_text(time_terms(plan.prediction.time), time_terms(against.prediction.time), unit));
     if (text.back() != '\n') text += "no term differs.\n";
-    const std::int64_t more = against.prediction.memory.deciding_bytes() - plan.prediction.memory.deciding_bytes();
-    const bool in_order = plan.name.empty() && against.name.empty() && plan.rank < against.rank;
-    if (in_order && other < mine && more > 0)
-        text += fmt::format("Both are within 1 % of the fastest; {} stands before {} since it leaves {} more free.\n", plan.called(),
-                            against.called(), human_bytes(more));
     return in_lines(text, 0);
 }
 

@@ -162,9 +162,10 @@ def plan(
     order: orders of the axes in the rank grid, fastest first; each of several is searched (default: tp-cp-ep-dp-pp).
     cuda_graphs: what CUDA graphs capture: attn, mlp, moe, moe_router, moe_preprocess, layer, full_iteration (default: none).
     dispatcher: dispatcher of experts' tokens, engine megatron: allgather, alltoall, deepep, hybridep; without it the model's.
-    search: also search what recipes switch on: dispatcher, recompute (sets of modules), block (full recompute of some layers), tp-
-        overlap, moe-overlap, optimizer (bf16 gradients and moments), cuda-graphs, vpp (chunks of unequal layers); wide: all, recipe:
-        the first two and the overlaps; without it none of them.
+    search: what to search besides layouts: dispatcher, recompute (sets of modules), block (full recompute of some layers), tp-
+        overlap, moe-overlap, optimizer (bf16 gradients and moments), cuda-graphs, vpp (chunks of unequal layers), stages (split by
+        the layers' work); plain: nothing, recipe: the first two and the overlaps, wide: all; without it all but optimizer, which
+        changes the numbers that are trained.
     exhaustive: price every layout, also those that by a lower bound cannot come into the list.
     headroom: memory of a GPU that plans leave free, such as 4GiB, 5% or 0; where nothing else fits, a plan without it is shown;
         without it 5%, with --max-memory none.

@@ -27,7 +27,7 @@ std::size_t cells_of(const std::string& row) {
 }
 
 TEST(Markdown, OfAPlanIsOneTableUnderTheJob) {
-    const std::string two = kPlan + "--tp 1 --cp 1,2 --pp 1 --micro-batch 1 --recompute none --headroom 0 ";
+    const std::string two = kPlan + "--tp 1 --cp 1,2 --pp 1 --micro-batch 1 --recompute none --headroom 0 --search plain ";
     const auto lines = lines_of(say(two + "--markdown --top 2"));
     EXPECT_EQ(lines[0], "**llama3-8b on 16 GPUs (dgx-h100), batch of 1,024 x 4,096 tokens, bf16**");
     EXPECT_EQ(lines[1], "");

@@ -211,7 +211,7 @@ TEST(OffloadOptions, HaveToFitTheHostsMemory) {
     EXPECT_THAT(in_one_line(said.out), HasSubstr("in the host's memory, which is 10.0 GiB"));
     const std::string tried =
         "plan --world 16 --model llama3-8b --tp 2 --pp 2 --vpp 1 --micro-batch 1 --recompute none --offload optimizer --cluster "
-        "dgx-h100,host_memory_gib=1 ";
+        "dgx-h100,host_memory_gib=1 --search plain --exhaustive ";
     const Said none = say(tried + "--wide");
     EXPECT_EQ(none.code, kNothingFits);
     EXPECT_THAT(in_one_line(none.out),

@@ -147,7 +147,8 @@ TEST(BadInput, Conflicts) {
         expect_refused(command + small("--cuda-graphs moe_router"), {"moe_router needs experts, but"});
         expect_refused(command + small("--cuda-graphs attn,moe_preprocess"), {"moe_preprocess needs moe_router"});
         expect_refused(command + small("--cuda-graphs layer,attn"), {"layer captures all that the other scopes name"});
-        expect_refused(command + std::string("--world 8 --model mixtral-8x7b --cuda-graphs moe"), {"pad the experts to capacity"});
+        expect_refused(command + std::string("--world 8 --model mixtral-8x7b --cuda-graphs moe") + (*command == 0 ? " --search plain" : ""),
+                       {"pad the experts to capacity"});
     }
     expect_refused("simulate " + small("--cuda-graphs attn --recompute full"), {"full recompute", "use --recompute none or selective"});
     expect_refused(small("--cuda-graphs attn --recompute full"), {"full recompute", "use --recompute none or selective"});
@@ -171,8 +172,9 @@ TEST(BadInput, SeveralProblemsTogether) {
 
 TEST(BadInput, PicksBeyondTheList) {
     TempFile file("plan.json");
-    expect_refused(small("--tp 8 --pp 2 --cp 1 --micro-batch 1 --vpp 1 --recompute full --pick 900 --save-plan " + file.path()),
-                   {"--pick = 900, but only 2 layouts fit; use 1 to 2"});
+    expect_refused(
+        small("--tp 8 --pp 2 --cp 1 --micro-batch 1 --vpp 1 --recompute full --search plain --pick 900 --save-plan " + file.path()),
+        {"--pick = 900, but only 2 layouts fit; use 1 to 2"});
     expect_refused(small("--tp 8 --pp 2 --cp 1 --micro-batch 1 --vpp 1 --recompute full --explain 900"), {"--explain = 900"});
     EXPECT_EQ(file.text(), "");
 }

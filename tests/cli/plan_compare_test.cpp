@@ -12,7 +12,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using Json = nlohmann::ordered_json;
 
-const std::string kJob = "plan --world 16 --model llama3-8b --global-batch 128 ";
+const std::string kJob = "plan --world 16 --model llama3-8b --global-batch 128 --search plain ";
 
 Json compared(const std::string& given) {
     std::vector<std::string> words = split(kJob + "--format json --compare", ' ');

@@ -21,8 +21,8 @@ using Json = nlohmann::ordered_json;
 
 TEST(PlanCommand, ListsNearestMissesWhereNothingFits) {
     TempFile file("none.json");
-    const Said said =
-        say({"--engine", "mgplan", "--world", "16", "--model", "llama3.1-405b", "--format", "json", "--save-plan", file.path()});
+    const Said said = say({"--engine", "mgplan", "--world", "16", "--model", "llama3.1-405b", "--search", "plain", "--format", "json",
+                           "--save-plan", file.path()});
     EXPECT_EQ(said.code, kNothingFits);
     EXPECT_THAT(said.err, HasSubstr("nothing fits, so --save-plan"));
     EXPECT_EQ(file.text(), "");
@@ -58,11 +58,12 @@ TEST(PlanCommand, ListsNearestMissesWhereNothingFits) {
     }
     // Megatron-LM's allocator is replayed for the misses that are shown, as simulate replays it.
     const std::string job = "--world 64 --model llama3-70b --seq 8192 --global-batch 512 --tp 4 --pp 4 --micro-batch 1 --format json";
-    const Json misses = Json::parse(say("plan --cp 1 --vpp 1 --recompute none --sequence-parallel on " + job).out)["nearest"];
+    const Json misses =
+        Json::parse(say("plan --cp 1 --vpp 1 --recompute none --search plain --sequence-parallel on " + job).out)["nearest"];
     ASSERT_FALSE(misses.empty());
     const Json simulated = Json::parse(say("simulate --sequence-parallel on " + job).out)["predicted"]["memory"];
     EXPECT_EQ(misses[0]["missing_bytes"], simulated["missing_bytes"]);
-    const Said table = say("--engine mgplan --world 16 --model llama3.1-405b");
+    const Said table = say("--engine mgplan --world 16 --model llama3.1-405b --search plain");
     EXPECT_EQ(table.code, kNothingFits);
     EXPECT_THAT(table.out, HasSubstr("No layout fits"));
     EXPECT_THAT(table.out, HasSubstr("would fit with 128 GPUs instead of 16"));
@@ -72,7 +73,7 @@ TEST(PlanCommand, ListsNearestMissesWhereNothingFits) {
 
 TEST(PlanCommand, WhatWouldFitDoesWhenItIsTried) {
     // By what the search assumes of the allocator one layout fits, and half of another's micro-batch; by their replays neither.
-    const std::string job = "--world 8 --model qwen3-30b-a3b --global-batch 512 --precision fp8";
+    const std::string job = "--world 8 --model qwen3-30b-a3b --global-batch 512 --precision fp8 --search plain";
     const Said table = say(job);
     EXPECT_EQ(table.code, kNothingFits);
     EXPECT_THAT(table.out,
@@ -121,7 +122,7 @@ TEST(PlanCommand, NamesEveryRuleAndSaysWhatItIs) {
 
 TEST(PlanCommand, SaysWhatRejectedLayoutsLackWhereForWhichTerm) {
     const std::string words = "--engine mgplan --world 64 --model llama3-70b";
-    const Json report = plan(words + " --headroom 0");
+    const Json report = plan(words + " --headroom 0 --search plain --exhaustive");
     const Json& kinds = report["search"]["too_large"];
     ASSERT_GE(kinds.size(), 2U);
     std::int64_t layouts = 0;
@@ -153,7 +154,7 @@ TEST(PlanCommand, SaysWhatRejectedLayoutsLackWhereForWhichTerm) {
     }
     EXPECT_EQ(terms.size(), kinds.size());
     EXPECT_EQ(layouts, rejected(report, "fits_in_memory"));
-    EXPECT_THAT(say(words + " --wide").out, ContainsRegex("too large +most is +missing at least +on rank +with the layout"));
+    EXPECT_THAT(say(words + " --search plain --wide").out, ContainsRegex("too large +most is +missing at least +on rank +with the layout"));
 }
 
 TEST(PlanCommand, ShowsOneRowAFamily) {
@@ -186,12 +187,7 @@ TEST(PlanCommand, FirstLookHasAtMost24LinesOf80Columns) {
 
 TEST(PlanCommand, SaysWhatElseIsThereToKnow) {
     const std::string mixture = "--world 64 --model qwen3-30b-a3b --ep 8 --pp 2 --tp 1 --cp 1 --micro-batch 1";
-    EXPECT_THAT(say(mixture).out, HasSubstr("\nnext: --search recipe (dispatchers, overlaps and recompute of recipes),"));
-    EXPECT_THAT(say(mixture + " --search recipe").out, Not(HasSubstr("next: --search recipe")));
-    const std::string dense = "--world 64 --model llama3-70b --global-batch 128 --tp 4 --pp 2 --micro-batch 1";
-    EXPECT_THAT(say(dense).out, HasSubstr("\nnext: --search recipe (tp overlap, as in recipes),"));
-    EXPECT_THAT(say(dense + " --no-overlap tp").out, Not(HasSubstr("--search")));
-    EXPECT_THAT(say(dense + " --sequence-parallel off").out, Not(HasSubstr("--search")));
+    EXPECT_THAT(say(mixture).out, HasSubstr("\nwhy: #1 fastest"));
     EXPECT_THAT(say(mixture + " --precision fp8").out, HasSubstr("MFU: of the fp8 peak"));
     EXPECT_THAT(say("--world 12 --model llama3-8b --tp 1 --pp 1 --assumed").out,
                 HasSubstr("global batch of 1,026 sequences (4,202,496 tokens; --global-batch 1,032 lets dp grow)"));
@@ -202,10 +198,10 @@ TEST(PlanCommand, SaysWhatElseIsThereToKnow) {
 }
 
 TEST(PlanCommand, ShowsMoreWhereAsked) {
-    const Said wide = say(std::string(kSmall) + " --wide");
+    const Said wide = say(std::string(kSmall) + " --search plain --wide");
     EXPECT_THAT(wide.out, AllOf(HasSubstr("Where the time of a step goes:"), HasSubstr("fullest"), HasSubstr("rejected  reason"),
                                 HasSubstr("no CUDA graphs"), Not(HasSubstr("--assumed"))));
-    const Said assumed = say(std::string(kSmall) + " --assumed");
+    const Said assumed = say(std::string(kSmall) + " --search plain --assumed");
     EXPECT_THAT(assumed.out, AllOf(HasSubstr("no CUDA graphs"), Not(HasSubstr("Where the time of a step goes:"))));
     EXPECT_EQ(plan(kSmall)["plans"].size(), 10U);
 }

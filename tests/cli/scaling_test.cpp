@@ -60,12 +60,11 @@ TEST(Scaling, CountsDaysHoursAndCostOfEveryWorld) {
 }
 
 TEST(Scaling, TheParetoSetTradesTimeForMemory) {
-    const Json report = scaling("--world 16 --model llama3-8b --tokens 1T");
+    const Json report = scaling("--world 16 --model llama3-8b --search plain --tokens 1T");
     const Json& world = report["scaling"][0];
     const Json& set = world["pareto"];
     ASSERT_GT(set.size(), 3U);
-    EXPECT_LE(set[0]["iteration_seconds"], world["iteration_seconds"]);
-    EXPECT_GE(1.01 * set[0]["iteration_seconds"].get<double>(), world["iteration_seconds"].get<double>()) << "as plan ranks";
+    EXPECT_EQ(set[0]["iteration_seconds"], world["iteration_seconds"]) << "as plan ranks";
     for (std::size_t i = 1; i < set.size(); ++i) {
         EXPECT_GT(set[i]["iteration_seconds"], set[i - 1]["iteration_seconds"]);
         EXPECT_LT(set[i]["peak_bytes"], set[i - 1]["peak_bytes"]);
@@ -73,7 +72,8 @@ TEST(Scaling, TheParetoSetTradesTimeForMemory) {
     }
     // What fits in the memory of a member is no faster than it, but for what the search's estimates are off.
     const auto middle = set[set.size() / 2];
-    const Json less = scaling(fmt::format("--world 16 --model llama3-8b --max-memory {}B", middle["peak_bytes"].get<std::int64_t>()));
+    const Json less =
+        scaling(fmt::format("--world 16 --model llama3-8b --search plain --max-memory {}B", middle["peak_bytes"].get<std::int64_t>()));
     EXPECT_NEAR(less["plans"][0]["predicted"]["iteration_seconds"].get<double>(), middle["iteration_seconds"].get<double>(),
                 0.03 * middle["iteration_seconds"].get<double>());
 }
@@ -81,7 +81,7 @@ TEST(Scaling, TheParetoSetTradesTimeForMemory) {
 TEST(Scaling, WordsOfRowsTellLayoutsApart) {
     const std::string job =
         "--world 8 --model qwen3-30b-a3b --tp 1 --ep 1 --etp 1,2,4 --cp 1 --vpp 1 --pp 2 --micro-batch 1 --recompute none,full "
-        "--cluster gb200-nvl72 --global-batch 64 --tokens 1T";
+        "--cluster gb200-nvl72 --global-batch 64 --search plain --tokens 1T";
     const Json set = scaling(job)["scaling"][0]["pareto"];
     ASSERT_GT(set.size(), 2U);
     ASSERT_LE(set.size(), 8U) << "all of them are in the table";
@@ -226,11 +226,7 @@ TEST(Explain, TermsAddUpToWhatOnePlanIsAheadOfTheNext) {
             EXPECT_EQ(explained["rank"], k);
             EXPECT_EQ(explained["against"], k + 1);
             EXPECT_DOUBLE_EQ(explained["difference_seconds"].get<double>(), seconds(k + 1) - seconds(k));
-            // What is faster all the same stands behind for its memory.
-            if (explained["difference_seconds"].get<double>() < 0) {
-                EXPECT_LE(seconds(k), 1.01 * report["search"]["fastest_seconds"].get<double>());
-                EXPECT_GE(explained["against_peak_bytes"], explained["peak_bytes"]);
-            }
+            EXPECT_GE(explained["difference_seconds"].get<double>(), 0);
             double sum = 0, mine = 0;
             for (const auto& term : explained["terms"]) {
                 EXPECT_GE(term["seconds"].get<double>(), -1e-12 * seconds(k)) << term.dump();
@@ -254,13 +250,14 @@ TEST(Explain, SaysWhatDecides) {
     EXPECT_THAT(said.out, HasSubstr("most of it: "));
     EXPECT_THAT(said.out, HasSubstr("Where the time of a step goes:"));
     // The last of all has nothing behind it.
-    const Said last = say("--world 1 --model tiny-llama --tp 1 --cp 1 --pp 1 --micro-batch 1 --recompute none --explain 1");
+    const Said last = say("--world 1 --model tiny-llama --tp 1 --cp 1 --pp 1 --micro-batch 1 --recompute none --search plain --explain 1");
     EXPECT_EQ(last.code, kDone) << last.err;
     EXPECT_THAT(last.out, Not(HasSubstr("against plan")));
 }
 
 TEST(Order, SearchesEveryOrderOfAList) {
-    const std::string words = "--world 16 --model llama3-8b --cluster dgx-h100,gpus_per_node=4 --tp 2 --pp 2 --cp 1 --vpp 1 --top 200";
+    const std::string words =
+        "--world 16 --model llama3-8b --cluster dgx-h100,gpus_per_node=4 --tp 2 --pp 2 --cp 1 --vpp 1 --search plain --top 200";
     const auto layouts = [&](const std::string& order) {
         std::map<std::string, int> found;
         const Json report = scaling(words + " --order " + order);

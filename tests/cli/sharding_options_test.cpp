@@ -61,14 +61,14 @@ TEST(ShardingOptions, OwnEngineDividesTheSame) {
 
 TEST(ShardingOptions, OwnEngineTrainsWithThem) {
     const std::string file = ::testing::TempDir() + "/sharding_options_run.json";
-    const std::string job = "plan --world 4 --model tiny-llama --tp 1 --pp 1 --micro-batch 1 --global-batch 8 --seq 32 ";
+    const std::string job = "plan --world 4 --model tiny-llama --tp 1 --pp 1 --micro-batch 1 --global-batch 8 --seq 32 --search plain ";
     for (const char* sharding : {"--sharding optimizer_gradients", "--sharding full --engine mgplan", "--sharding hybrid:2"}) {
         ASSERT_EQ(say(job + sharding + " --save-plan " + file).code, kDone);
         const Said said = say("run " + file + " --steps 2 --format json");
         ASSERT_EQ(said.code, kDone) << sharding << said.err;
         EXPECT_EQ(Json::parse(said.out)["as_predicted"], true) << said.out;
     }
-    ASSERT_EQ(say("plan --world 4 --model tiny-gpt --tp 1 --pp 1 --sharding full --save-plan " + file).code, kDone);
+    ASSERT_EQ(say("plan --world 4 --model tiny-gpt --tp 1 --pp 1 --search plain --sharding full --save-plan " + file).code, kDone);
     const Said refused = say("run " + file + " --steps 2");
     EXPECT_EQ(refused.code, kBadInput);
     EXPECT_THAT(refused.err, HasSubstr("--sharding full with tied embeddings"));

@@ -39,6 +39,7 @@ VALUE_HEADERS = {
     "formats/megatron/megatron_versions.hpp",
     "jobs/job.hpp",
     "model/device/memory_use.hpp",
+    "planner/plan_reasons.hpp",
     "planner/planned_layout.hpp",
     "planner/scaling.hpp",
     "planner/search_result.hpp",

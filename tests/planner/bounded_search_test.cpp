@@ -36,8 +36,9 @@ RandomJob random_job(std::mt19937& random, const char* search = nullptr) {
     const auto any = [&](const auto& values) { return values[random() % std::size(values)]; };
     const char* const models[]{"llama3-8b", "mixtral-8x7b", "deepseek-v2-lite", "gpt-oss-20b", "qwen3-30b-a3b", "qwen2.5-7b"};
     const char* const clusters[]{"dgx-h100", "gb200-nvl72", "dgx-b200", "dgx-a100-80g"};
-    const char* const axes[]{"recipe", "dispatcher,recompute", "recompute,block,vpp", "tp-overlap,optimizer", "cuda-graphs,recompute",
-                             "wide"};
+    const char* const axes[]{
+        "recipe", "dispatcher,recompute", "recompute,block,vpp", "tp-overlap,optimizer", "cuda-graphs,recompute", "stages,recompute",
+        "wide"};
     const std::int64_t worlds[]{8, 16}, batches[]{32, 64};
     const char *const model = any(models), *const cluster = any(clusters), *const asked = search != nullptr ? search : any(axes);
     const std::int64_t world = any(worlds), batch = any(batches);
@@ -75,7 +76,6 @@ TEST(BoundedSearch, ShowsWhatAnExhaustiveOneDoes) {
         RankingOptions options;
         options.predictions = false;
         options.threads = 1;
-        options.every_time = true;
         const Ranking all = rank_layouts(job.work, job.space, options);
         options.bounded = true;
         options.threads = 2;
@@ -98,51 +98,6 @@ TEST(BoundedSearch, ShowsWhatAnExhaustiveOneDoes) {
     EXPECT_GT(cut, 0);
 }
 
-TEST(BoundedSearch, TimesThatAreOnlyBoundedChangeNothingThatIsFound) {
-    std::mt19937 random(84);
-    std::int64_t asked = 0, evaluated = 0;
-    for (const char* model : {"llama3-8b", "mixtral-8x7b", "deepseek-v2-lite"}) {
-        RandomJob job = random_job(random, "vpp");
-        job.work = workload_of(model, 128, "dgx-h100", 256, 4096);
-        job.name = fmt::format("{}, engine {}", model, to_string(job.space.engine));
-        job.space.cp.clear();
-        job.space.micro_batch.clear();
-        SCOPED_TRACE(job.name);
-        RankingOptions options;
-        options.predictions = false;
-        options.plans = 3;
-        options.threads = 1;
-        options.every_time = true;
-        const SearchResult a = rank_layouts(job.work, job.space, options).search;
-        options.every_time = false;
-        options.cost_model = [&](const Workload& workload) {
-            LayoutCost cost = simulator_cost_model()(workload);
-            cost.another = nullptr;
-            cost.iteration_seconds = [&asked, price = cost.iteration_seconds](const Layout& layout) {
-                ++asked;
-                return price(layout);
-            };
-            return cost;
-        };
-        const SearchResult b = rank_layouts(job.work, job.space, options).search;
-        ASSERT_EQ(b.best.size(), a.best.size());
-        for (std::size_t place = 0; place < a.best.size(); ++place) {
-            ASSERT_EQ(fingerprint(b.best[place].layout), fingerprint(a.best[place].layout)) << "place " << place + 1;
-            ASSERT_EQ(b.best[place].iteration_seconds, a.best[place].iteration_seconds) << "place " << place + 1;
-        }
-        EXPECT_EQ(b.replayed, a.replayed);
-        EXPECT_EQ(b.fastest_seconds, a.fastest_seconds);
-        EXPECT_EQ(b.fastest_is_proven, a.fastest_is_proven);
-        EXPECT_EQ(b.evaluated, a.evaluated);
-        EXPECT_EQ(b.feasible, a.feasible);
-        EXPECT_EQ(b.too_large, a.too_large);
-        EXPECT_EQ(b.bounded, 0);
-        for (const auto& [rule, found] : a.counts.rejected) EXPECT_EQ(b.counts.rejected.at(rule).example, found.example) << rule;
-        evaluated += b.evaluated;
-    }
-    EXPECT_LT(asked, evaluated / 2) << evaluated;
-}
-
 // What repeats nothing copies most to the host, so bounds by what repeats nothing do not hold.
 TEST(BoundedSearch, PricesEverythingWhereInputsOfModulesWaitOnTheHost) {
     RandomJob job{workload_of("qwen3-30b-a3b", 16, "dgx-h100", 32, 4096), {}, {}};
@@ -159,6 +114,8 @@ TEST(BoundedSearch, PricesEverythingWhereInputsOfModulesWaitOnTheHost) {
     job.work.training.offload = {.optimizer = 0.5};
     EXPECT_GT(rank_layouts(job.work, job.space, options).search.bounded, 0);
     job.space.engine = Engine::megatron;
+    EXPECT_GT(rank_layouts(job.work, job.space, options).search.bounded, 0);
+    widen(job.space, read_search_axes("optimizer", problems), job.work);
     EXPECT_EQ(rank_layouts(job.work, job.space, options).search.bounded, 0);
 }
 

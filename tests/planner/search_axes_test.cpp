@@ -211,6 +211,54 @@ TEST(SearchAxes, SwitchesPriceAsTheWorkloadThatHasThem) {
     EXPECT_EQ(compared, 60);
 }
 
+TEST(SearchAxes, UsualOnesLeaveTheTrainedNumbersAsTheyAre) {
+    const Workload work = workload_of("deepseek-v2-lite", 16);
+    SearchSpace usual;
+    usual.engine = Engine::megatron;
+    const SearchSpace none = widened(work, "plain");
+    widen(usual, usual_axes(), work);
+    bool overlaps = false;
+    for (const auto& switches : usual.switches) {
+        if (!switches) continue;
+        EXPECT_FALSE(switches->bf16_gradients || switches->bf16_moments);
+        overlaps = overlaps || (switches->overlap_moe && switches->dispatcher);
+    }
+    EXPECT_TRUE(overlaps);
+    EXPECT_TRUE(usual.unequal_chunks && usual.recompute_blocks && usual.stage_loads);
+    EXPECT_EQ(usual.more_cuda_graphs.size(), 1U);
+    EXPECT_EQ(usual.switches.size(), widened(work, "dispatcher,tp-overlap,moe-overlap").switches.size());
+    EXPECT_EQ(none.switches.size(), 1U);
+    EXPECT_FALSE(none.stage_loads || none.unequal_chunks);
+    const SearchSpace first = first_choices(usual);
+    EXPECT_EQ(layouts_of(work, first).size(), layouts_of(work,
+                                                         [&] {
+                                                             SearchSpace plain = none;
+                                                             plain.recompute_modules = usual.recompute_modules;
+                                                             return plain;
+                                                         }())
+                                                  .size());
+}
+
+TEST(SearchAxes, StagesAddASplitThatTakesLayersFromTheRankWithTheLoss) {
+    const Workload work = workload_of("llama3-8b", 16);
+    SearchSpace space = widened(work, "stages");
+    space.tp = space.cp = space.vpp = space.micro_batch = {1};
+    space.pp = {2};
+    space.recompute = {Recompute::none};
+    const auto layouts = layouts_of(work, space);
+    ASSERT_EQ(layouts.size(), 2U);
+    EXPECT_EQ(layouts[0].split->kind(), SplitKind::even);
+    EXPECT_EQ(layouts[1].split->decoders(0), 18);  // the loss takes as long as about four layers
+    EXPECT_EQ(layouts[1].split->decoders(1), 14);
+    const LayoutCost cost = simulator_cost_model()(work);
+    EXPECT_LT(cost.iteration_seconds(layouts[1]).seconds, cost.iteration_seconds(layouts[0]).seconds);
+    space.pipeline_layout = "Et*16|t*16L";
+    space.stage_loads.reset();
+    Problems problems;
+    widen(space, read_search_axes("stages", problems), work);
+    EXPECT_EQ(layouts_of(work, space).size(), 1U) << "a pinned split stays alone";
+}
+
 TEST(SearchAxes, ListsNameAxesOrAllOfThem) {
     const auto said = [](const char* text) {
         Problems problems;
@@ -218,8 +266,9 @@ TEST(SearchAxes, ListsNameAxesOrAllOfThem) {
         return problems.empty() ? std::string() : problems.list().front();
     };
     EXPECT_EQ(said("wide"), "");
+    EXPECT_EQ(said("plain"), "");
     EXPECT_EQ(said("recompute,dispatcher"), "");
-    EXPECT_THAT(said("dispatchers"), HasSubstr("'dispatchers' is no axis of the search; use wide, recipe, vpp"));
+    EXPECT_THAT(said("dispatchers"), HasSubstr("'dispatchers' is no axis of the search; use plain, recipe, wide, stages, vpp"));
     EXPECT_THAT(said("wide,vpp"), HasSubstr("stands for axes of its own and goes with no other"));
     EXPECT_THAT(said(""), HasSubstr("--search is empty"));
 }

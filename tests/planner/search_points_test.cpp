@@ -39,15 +39,17 @@ TEST(SearchPoints, AreTheFamiliesAndTheParetoSetBestFirst) {
     }
     EXPECT_GT(std::ssize(points), std::ssize(ranking.search.families)) << "members of the Pareto set stand beside their families";
 
-    // The plans are the first of the families, with the same figures.
+    // The plans are among the first of the families, with the same figures.
     std::vector<SearchPoint> families;
     std::copy_if(points.begin(), points.end(), std::back_inserter(families), is_family);
-    ASSERT_EQ(ranking.plans.size(), 4U);
-    for (std::size_t i = 0; i < ranking.plans.size(); ++i) {
-        EXPECT_EQ(families[i].plan.rank, ranking.plans[i].rank);
-        EXPECT_EQ(families[i].plan.layout, ranking.plans[i].layout);
-        EXPECT_EQ(families[i].plan.prediction.time.iteration_seconds, ranking.plans[i].prediction.time.iteration_seconds);
-        EXPECT_EQ(families[i].plan.prediction.memory.deciding_bytes(), ranking.plans[i].prediction.memory.deciding_bytes());
+    ASSERT_GT(ranking.plans.size(), 2U);
+    for (const PlannedLayout& plan : ranking.plans) {
+        const auto same =
+            std::find_if(families.begin(), families.begin() + 4, [&](const auto& point) { return point.plan.rank == plan.rank; });
+        ASSERT_NE(same, families.begin() + 4) << plan.rank;
+        EXPECT_EQ(same->plan.layout, plan.layout);
+        EXPECT_EQ(same->plan.prediction.time.iteration_seconds, plan.prediction.time.iteration_seconds);
+        EXPECT_EQ(same->plan.prediction.memory.deciding_bytes(), plan.prediction.memory.deciding_bytes());
     }
     EXPECT_TRUE(std::is_partitioned(points.begin(), points.end(), is_family)) << "families first";
     const auto unranked = std::find_if(families.begin(), families.end(), [](const auto& point) { return point.plan.rank == 0; });

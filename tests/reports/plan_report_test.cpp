@@ -27,8 +27,7 @@ PlanReport report_of_one_plan() {
 TEST(PlanReport, SaysWhereTheFastestIsNotProven) {
     PlanReport report = report_of_one_plan();
     report.search.fastest_is_proven = false;
-    EXPECT_THAT(plan_report_text(report),
-                HasSubstr("\n4 layouts were ranked event by event; by their lower bounds others might be as fast as the fastest.\n"));
+    EXPECT_THAT(plan_report_text(report), HasSubstr("\n4 layouts ranked event by event; others might be as fast by their bounds.\n"));
     report.search.fastest_is_proven = true;
     EXPECT_THAT(plan_report_text(report), Not(HasSubstr("event by event")));
 }
@@ -67,34 +66,6 @@ TEST(PlanReport, KeepsTokensPerSecondWhereTheTerminalIsNarrow) {
     EXPECT_THAT(plan_report_text(report), AllOf(Not(HasSubstr("  dp  ")), HasSubstr("  tok/s  "), Not(HasSubstr("loss"))));
     report.detail = Detail::wide;
     EXPECT_THAT(plan_report_text(report), AllOf(HasSubstr("  dp  "), HasSubstr("  tok/s  "), HasSubstr("  loss  ")));
-}
-
-TEST(PlanReport, NamesAWiderSearchWhereItHasWhatThisOneLacked) {
-    PlanReport report = report_of_one_plan();
-    PlannedLayout& plan = report.plans.front();
-    plan.layout.engine = Engine::megatron;
-    plan.layout.sizes.tp = 1;
-    EXPECT_THAT(plan_report_text(report), Not(HasSubstr("--search")));
-    plan.layout.sizes.tp = 2;
-    plan.layout.sequence_parallel = false;
-    EXPECT_THAT(plan_report_text(report), Not(HasSubstr("--search")));
-    plan.layout.sequence_parallel = true;
-    report.tp_overlap_pinned = true;
-    EXPECT_THAT(plan_report_text(report), Not(HasSubstr("--search")));
-    report.tp_overlap_pinned = false;
-    report.workload.training.megatron.transformer_engine = false;
-    EXPECT_THAT(plan_report_text(report), Not(HasSubstr("--search")));
-    report.workload.training.megatron.transformer_engine = true;
-    EXPECT_THAT(plan_report_text(report), HasSubstr("\nnext: --search recipe (tp overlap, as in recipes), --explain 1 (why it wins),\n"));
-    report.workload.training.overlap_tp = true;
-    EXPECT_THAT(plan_report_text(report), Not(HasSubstr("--search")));
-    report.workload.training.overlap_tp = false;
-    report.switches_searched = report.recipe_searched = true;
-    EXPECT_THAT(plan_report_text(report), Not(HasSubstr("--search")));
-    plan.prediction.time.host_seconds = 0.1 * plan.prediction.time.iteration_seconds;
-    EXPECT_THAT(plan_report_text(report), HasSubstr("\nnext: --search wide (CUDA graphs where launches are late, and more)"));
-    plan.layout.cuda_graphs = {CudaGraphScope::attn};
-    EXPECT_THAT(plan_report_text(report), Not(HasSubstr("--search")));
 }
 
 TEST(PlanReport, NamesDispatchersThatARowStandsFor) {
