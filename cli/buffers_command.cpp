@@ -378,7 +378,7 @@ int run_buffers(const std::vector<std::string>& args, Console& console) {
     options.integer("chunk", given.chunk, 0, 65535,
                     "with --model: which chunk of the rank (default: the first, and no other is cut by size)");
     options.choice("dtype", given.dtype, {"bf16", "fp16", "fp32"}, "with --model: storage type of its parameters");
-    options.integer("pp-rank", given.pp_rank, 0, 65535, "pipeline rank; ranks behind the first do not cut by size");
+    options.integer("pp-rank", given.pp_rank, 0, 65535, "pipeline rank; ranks after the first do not cut by size");
     options.group("Buffers");
     options.integer("dp", given.dp, 1, model::kMaxBufferRanks, "ranks that share the dense buffers: dp·cp");
     options.integer("edp", given.edp, 1, model::kMaxBufferRanks,
@@ -405,7 +405,7 @@ int run_buffers(const std::vector<std::string>& args, Console& console) {
     options.note_idle(console, "etp", dense && given.etp != given.tp, "the rank holds no experts");
     options.note_idle(console, "edp", dense && given.edp != given.dp, "the rank holds no experts");
     options.note_idle(console, "bucket-size", request.options.disable_bucketing || request.options.pp_rank > 0,
-                      "neither ranks behind the first, nor later chunks, nor --disable-bucketing cut by size");
+                      "neither ranks after the first, nor later chunks, nor --disable-bucketing cut by size");
     options.note_idle(console, "pad-buckets-for-high-nccl-busbw", given.no_distributed_optimizer,
                       "without the distributed optimizer nothing is padded");
     options.note_idle(console, "dtype", given.params.has_value(), "the file says each parameter's type");

@@ -312,7 +312,7 @@ int calibrate(const Options& options, const CalibrateValues& values, Console& co
     calibration.parameters.clear();
     if (writes) options.try_outputs();
 
-    const InterruptWatch watch("mgplan: interrupted; stops behind this measurement, Ctrl-C again ends at once\n");
+    const InterruptWatch watch("mgplan: interrupted; stops after this measurement, Ctrl-C again ends at once\n");
     runtime::CalibrateOptions work = options_of(values, setup, plan, path, writes, console);
     work.interrupt = &watch.interrupted();
     std::vector<runtime::MeasuredGroup> groups;
@@ -341,7 +341,7 @@ int run_calibrate(const std::vector<std::string>& args, Console& console) {
     Options options(
         "calibrate --output FILE [--model NAME[,NAME...]] [--plan PLAN] [options]",
         "Measures this machine and writes a cluster file for --cluster: products and attention of the models' shards, experts included, "
-        "kernels bound by memory, launches, copies, and collectives among several ranks. --output is written behind each "
+        "kernels bound by memory, launches, copies, and collectives among several ranks. --output is written after each "
         "measurement; Ctrl-C leaves what there is for --resume.");
     CalibrateValues values;
     declare(options, values);

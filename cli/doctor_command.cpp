@@ -199,7 +199,7 @@ int run_doctor(const std::vector<std::string>& args, Console& given_console) {
     options.use_texts(console);
     ResolvedWorkload resolved = resolve_workload(options, workload_options);
     for (const auto& warning : resolved.warnings) console.err << "mgplan: " << warning << "\n";
-    if (!resolved.job.layout) throw ConfigError("doctor needs the job's layout; give its command or configuration behind the log");
+    if (!resolved.job.layout) throw ConfigError("doctor needs the job's layout; give its command or configuration after the log");
     Workload& work = resolved.workload;
     work.confine_tp = false;
     work.newest_rules = false;

@@ -50,7 +50,7 @@ int run_export(const std::vector<std::string>& args, Console& console) {
                    "megatron-args: a shell file with the flags of pretrain_gpt.py as an array; megatron-yaml: ENV_VARS and MODEL_ARGS; "
                    "bridge-overrides: "
                    "layout, batch and overlaps as overrides of a Megatron-Bridge recipe; mgplan: "
-                   "mgplan's own JSON, read and written anew");
+                   "mgplan's own JSON, read and rewritten");
     options.choice("megatron", megatron, version_names(),
                    "the version of Megatron-LM that megatron-args and megatron-yaml are for: 0.19 (megatron-core 0.19.2), 0.20 (main at "
                    "d98e8a64) or its branch dev; what it does not have is refused, with the version that does");

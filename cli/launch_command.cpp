@@ -86,7 +86,7 @@ void note_differences(const LaunchRequest& request, const Plan& plan, const jobs
     const int fast = plan.cluster.gpus_per_node;
     if (job.gpus && job.ranks_per_node != std::min<std::int64_t>(fast, job.world))
         console.err << fmt::format(
-            "mgplan: the plan's times are for {} GPUs a node, and this job has {}; plan anew with --cluster {},gpus_per_node={}\n", fast,
+            "mgplan: the plan's times are for {} GPUs a node, and this job has {}; plan again with --cluster {},gpus_per_node={}\n", fast,
             job.ranks_per_node, plan.cluster.name, job.ranks_per_node);
     if (!request.megatron()) return;
     for (const auto& field : lost_in_megatron_flags(plan)) console.err << fmt::format("mgplan: no flag says that {}\n", field);
@@ -205,7 +205,7 @@ int run_launch(const std::vector<std::string>& all_args, Console& console) {
     Options options(
         "launch PLAN --via local|mpirun|slurm|torchrun [options] [-- OPTIONS OF RUN]",
         "Writes the script that starts the plan's ranks where the plan assumed them, starts it, and follows the job: rank 0's words "
-        "appear here, every rank has a log, and when one fails it is named and all end. What stands behind -- is passed to "
+        "appear here, every rank has a log, and when one fails it is named and all end. Arguments after -- are passed to "
         "mgplan run, or to Megatron-LM's script.");
     LaunchRequest request;
     request.declare(options);

@@ -78,19 +78,19 @@ void check_run_words(const LaunchRequest& request, Problems& problems) {
     std::ostringstream help;
     try {
         if (!options.parse(words, help)) {
-            problems.add("--help behind -- asks run for its help; ask mgplan run --help");
+            problems.add("--help after -- asks run for its help; ask mgplan run --help");
             return;
         }
     } catch (const ConfigError& error) {
-        problems.absorb(error, "behind --: ");
+        problems.absorb(error, "after --: ");
         return;
     }
     if (!job.plan_files().empty())
-        problems.add("'{}' behind -- is a word too many; options of mgplan run alone go there", job.plan_files().front().substr(0, 60));
+        problems.add("'{}' after -- is no option of mgplan run; only those go there", job.plan_files().front().substr(0, 60));
     for (const char* name : {"device", "steps", "checkpoint", "checkpoint-every", "resume"})
-        if (options.given(name)) problems.add("--{} stands behind --; write it before, launch has it too", name);
+        if (options.given(name)) problems.add("--{} is given after --; give it before, launch has it too", name);
     for (const char* name : {"format", "output", "rank", "ranks-in-process", "ranks-per-node"})
-        if (options.given(name)) problems.add("--{} behind -- is launch's to decide; leave it out", name);
+        if (options.given(name)) problems.add("--{} after -- is launch's to decide; leave it out", name);
 }
 
 bool is_slurm_name(const std::string& name) {

@@ -139,7 +139,7 @@ std::vector<std::string> lost_in_megatron_flags(const Plan& plan, std::optional<
                         counted(*plan.model.labels, "label")));
     // --quick-geglu, the only gated GELU with a flag, gates with x · sigmoid(1.702 x).
     if (plan.model.gated_mlp && (plan.model.activation == Activation::gelu || plan.model.activation == Activation::gelu_exact))
-        lost.emplace_back("model.activation behind the gate is gelu, and its quick approximation to Megatron-LM");
+        lost.emplace_back("model.activation after the gate is gelu, and its quick approximation to Megatron-LM");
     if (written == read) return lost;
     const auto ours = plan_to_json(written).flatten(), theirs = plan_to_json(read).flatten();
     const auto shown = [](const auto& values, const std::string& key) { return values.contains(key) ? values[key].dump() : "not set"; };

@@ -128,9 +128,9 @@ std::string arrangement_text(const ModelSpec& model) {
         text += " without weight and bias";
     else if (model.normalization == Normalization::layer_norm && !model.norm_bias)
         text += " without bias";
-    if (model.post_norms) text += model.pre_norms ? ", in front of attention and MLP and behind" : ", behind attention and MLP";
-    if (model.order == LayerOrder::parallel) text += ", attention and MLP beside each other";
-    if (model.order == LayerOrder::parallel_shared_norm) text += ", attention and MLP beside each other behind one norm";
+    if (model.post_norms) text += model.pre_norms ? ", before and after attention and MLP" : ", after attention and MLP";
+    if (model.order == LayerOrder::parallel) text += ", attention and MLP in parallel";
+    if (model.order == LayerOrder::parallel_shared_norm) text += ", attention and MLP in parallel after one norm";
     return text;
 }
 
@@ -147,7 +147,7 @@ std::string biases_text(const ModelSpec& model) {
 /// Where the residual path begins, and the factors of both its terms by kind of half.
 std::string residual_text(const NormedResidual& residual) {
     const auto factors = [](const PathFactors& one) { return fmt::format("{:g} and {:g}", one.path, one.branch); };
-    return fmt::format("behind the norms; factors of path and branch: attention {}, mixers with a state {}, MLP {}",
+    return fmt::format("after the norms; factors of path and branch: attention {}, mixers with a state {}, MLP {}",
                        factors(residual.attention), factors(residual.state), factors(residual.mlp));
 }
 
@@ -208,7 +208,7 @@ Table facts(const Job& job, bool plain) {
         if (moe.groups > 0) router += fmt::format(", {} of {} groups of experts", moe.group_top_k, moe.groups);
         if (moe.sequence_auxiliary_loss > 0) router += ", a balancing loss within each sequence";
         row("router", router);
-        row("mixture layers", layer_pattern_text(model.moe_layers));
+        row("MoE layers", layer_pattern_text(model.moe_layers));
     }
     if (described) row("norm", arrangement_text(model));
     if (model.normed_residual) row("residual path", residual_text(*model.normed_residual));

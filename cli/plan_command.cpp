@@ -276,7 +276,7 @@ int PlanRun::answer() {
     if (values_.explain && !best.empty()) explain(report_, model, static_cast<std::size_t>(*values_.explain - 1));
     if (ranking_.compared && !best.empty()) cli::compare(report_, model, *ranking_.compared, *values_.compare, compared_rank_);
     if (ranking_.compared && best.empty())
-        console_.err << "mgplan: nothing fits, so there is no plan that --compare could put the layout beside\n";
+        console_.err << "mgplan: nothing fits, so there is no plan that --compare could compare the layout with\n";
     add_too_large(report_);
     report_.search.seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
     if (values_.save_plan) save_picked(values_, resolved_, report_, console_);

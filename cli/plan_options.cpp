@@ -151,9 +151,9 @@ void check_answer(const PlanOptions& values, const std::vector<std::int64_t>& wo
         problems.add("--balance-stages balances the plans of one world, not a study of {}; drop one of them",
                      worlds.size() > 1 ? "several (--world)" : "how a run scales (--tokens)");
     if (values.compare && values.markdown)
-        problems.add("--markdown shows the plans of a search, without a layout beside them; drop it, or --compare");
+        problems.add("--markdown shows the plans of a search, without a layout next to them; drop it, or --compare");
     if (values.compare && values.tokens && worlds.size() < 2)
-        problems.add("--compare puts a layout beside the plans of one search, not of a study (--tokens); drop one of them");
+        problems.add("--compare compares a layout with the plans of one search, not of a study (--tokens); drop one of them");
     if (worlds.size() < 2) return;
     const auto needs_one = [&](bool given, std::string_view name) {
         if (given) problems.add("--{} is for the plans of one world, but --world names {}; give one", name, worlds.size());

@@ -28,7 +28,7 @@ int run_rank(const std::vector<std::string>& args, Console& console) {
         if (!options.parse({args.begin(), mark}, console.out)) return kDone;
         if (mark != args.end()) values.command.assign(mark + 1, args.end());
         Problems problems;
-        if (values.command.empty()) problems.add("rank needs a command behind --; mgplan launch writes such scripts");
+        if (values.command.empty()) problems.add("rank needs a command after --; mgplan launch writes such scripts");
         if (values.logs.empty()) problems.add("--logs is missing; name a folder that is there");
         problems.throw_if_any();
         values.world = static_cast<int>(world);

@@ -213,7 +213,7 @@ int run_record(const std::vector<std::string>& args, Console& console) {
     const auto dashes = std::find(args.begin(), args.end(), "--");
     if (!options.parse({args.begin(), dashes}, console.out)) return kDone;
     const std::vector<std::string> command(dashes == args.end() ? dashes : dashes + 1, args.end());
-    if (command.empty()) throw ConfigError("the command is missing; give it behind --, as in mgplan record -- bash train.sh");
+    if (command.empty()) throw ConfigError("the command is missing; give it after --, as in mgplan record -- bash train.sh");
 
     const char* given = std::getenv("PATH");
     const std::string path = given != nullptr ? given : "/usr/local/bin:/usr/bin:/bin";

@@ -48,7 +48,7 @@ runtime::CheckpointOptions checkpoints_of(const CheckpointRequest& request, cons
         runtime::check_identity(*options.resume, run.task, *run.data);
         const runtime::Manifest& manifest = options.resume->manifest();
         if (request.reports) {
-            console.err << fmt::format("mgplan: goes on behind step {} of {}, saved by {}\n", manifest.position.steps,
+            console.err << fmt::format("mgplan: continues after step {} of {}, saved by {}\n", manifest.position.steps,
                                        options.resume->folder(), manifest.layout);
             if (manifest.position.steps >= request.steps)
                 console.err << fmt::format("mgplan: --steps = {} are done: nothing is left to train\n", request.steps);

@@ -304,7 +304,7 @@ void report(const Options& options, const runtime::RunValues& result, Console& c
     // Printed before the report, whose file may not be writable any more.
     if (!result.problem.empty()) console.err << fmt::format("mgplan: {}\n", result.problem);
     if (result.interrupted)
-        console.err << fmt::format("mgplan: interrupted: stopped behind step {} of {}\n", result.steps_before + std::ssize(result.steps),
+        console.err << fmt::format("mgplan: interrupted: stopped after step {} of {}\n", result.steps_before + std::ssize(result.steps),
                                    result.steps_asked);
     if (!result.as_predicted) {
         console.err << "mgplan: what was held or sent differs from the prediction; the report says where, and the exit code does not "
@@ -376,7 +376,7 @@ std::optional<runtime::RunValues> run_launched(runtime::TrainingRunOptions& run,
 
 /// Runs all ranks as threads, or the one of --rank.
 runtime::RunValues run_here(runtime::TrainingRunOptions& run, const RunOptions& values) {
-    const InterruptWatch watch("mgplan: interrupted; stops behind this step, Ctrl-C again ends at once\n");
+    const InterruptWatch watch("mgplan: interrupted; stops after this step, Ctrl-C again ends at once\n");
     run.interrupt = &watch.interrupted();
     return values.rank ? runtime::run_alone(run, static_cast<int>(*values.rank)) : runtime::run_in_process(run);
 }

@@ -175,8 +175,8 @@ void refuse_what_a_plan_holds(const Options& options) {
     for (const auto& name : options.given()) {
         if (std::find(kBesidePlan.begin(), kBesidePlan.end(), name) != kBesidePlan.end()) continue;
         problems.add(
-            "--{} has no place beside a PLAN, which holds model, batch and layout; drop --{}, or give --model … in place of the plan", name,
-            name);
+            "--{} cannot be combined with a PLAN, which holds model, batch and layout; drop --{}, or give --model … in place of the plan",
+            name, name);
     }
     problems.throw_if_any();
 }

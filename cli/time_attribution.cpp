@@ -93,7 +93,7 @@ bool is_communication(const std::string& op) {
 
 /// Returns the part of an iteration that a kernel belongs to.
 const char* part_of(const std::string& op) {
-    if (op == "matmul" || op == "grouped_matmul") return "matrix products";
+    if (op == "matmul" || op == "grouped_matmul") return "GEMMs";
     if (op == "attention" || op == "attention_backward") return "attention";
     if (op == "adam_step" || op == "momentum_step" || op == "sum_of_squares" || op == "add_in_order" || op == "clip_factor")
         return "optimizer";
@@ -132,7 +132,7 @@ std::map<std::string, reports::OpComparison> compared_ops(const runtime::RunValu
 /// Fills in ops and parts, the last of which is the rest on both sides. `communication`: predicted seconds of that part;
 /// nothing: there is no such part.
 void fill_in(const std::map<std::string, reports::OpComparison>& ops, std::optional<double> communication, reports::TimeComparison& time) {
-    std::vector<reports::TimePart> parts{{"matrix products", 0, 0}, {"attention", 0, 0}, {"optimizer", 0, 0}, {"other kernels", 0, 0}};
+    std::vector<reports::TimePart> parts{{"GEMMs", 0, 0}, {"attention", 0, 0}, {"optimizer", 0, 0}, {"other kernels", 0, 0}};
     if (communication) parts.push_back({"communication, and waiting for partners", *communication, 0});
     for (const auto& [name, op] : ops) {
         time.ops.push_back(op);

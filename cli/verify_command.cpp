@@ -250,7 +250,7 @@ int verify(const Options& options, const VerifyOptions& values, const RunJob& jo
         for (const auto& name : options.given()) {
             if (name != "megatron-log" && name != "megatron-args" && name != "world" && name != "refit" && name != "cluster" &&
                 name != "tolerance" && name != "format" && name != "output")
-                problems.add("--{} has no place beside --megatron-log: nothing is run; drop it", name);
+                problems.add("--{} cannot be combined with --megatron-log: nothing is run; drop it", name);
         }
     } else if (job.plan_files().empty()) {
         problems.add("mgplan verify needs a PLAN, or --megatron-log FILE --megatron-args FILE --world N");

@@ -397,10 +397,10 @@ void settle_documents(const WorkloadOptions& values, ResolvedWorkload& resolved)
     // Every microbatch has another length, and ranks exchange keys though the command itself has no context parallelism.
     const bool graphs = !layout.cuda_graphs.empty(), exchanges_otherwise = layout.cp == 1 && layout.cp_comm_type != CpCommType::p2p;
     if (values.places_documents && !resolved.workload.batch.lengths.empty() && dense && doubles && !graphs && !exchanges_otherwise) return;
-    const std::string_view open = !dense                     ? "dynamic context parallelism of mixtures"
+    const std::string_view open = !dense                     ? "dynamic context parallelism of MoE models"
                                   : !values.places_documents ? "dynamic context parallelism, but by check"
                                   : !doubles                 ? "dynamic context parallelism where dp·cp is no power of two"
-                                  : graphs                   ? "dynamic context parallelism beside CUDA graphs"
+                                  : graphs                   ? "dynamic context parallelism with CUDA graphs"
                                   : exchanges_otherwise
                                       ? "dynamic context parallelism by another exchange than p2p with --context-parallel-size 1"
                                       : "dynamic context parallelism without --lengths";

@@ -177,7 +177,7 @@ std::string megatron_check_text(const MegatronCheck& check) {
         text += fmt::format("speed:  {}\n        between {} and {} (4 times in 5)", speed_text(prediction.time),
                             human_seconds(prediction.time.interval_low), human_seconds(prediction.time.interval_high));
         const std::string loss = largest_loss(prediction.time);
-        text += loss.empty() ? "\n" : fmt::format("; costs most beside useful compute: {}\n", loss);
+        text += loss.empty() ? "\n" : fmt::format("; largest overhead: {}\n", loss);
         text += accuracy_text(check.workload, layout.engine);
         if (check.training) text += "train:  " + training_text(*check.training);
     } else {

@@ -81,7 +81,7 @@ Json compared_layout_to_json(const ComparedLayout& compared) {
 
 std::string compared_layout_text(const ComparedLayout& compared, std::int64_t feasible) {
     const auto& [plan, against] = compared.difference.predicted;
-    std::string text = fmt::format("\n{} beside {}: ", against.called(), plan.called());
+    std::string text = fmt::format("\n{} compared with {}: ", against.called(), plan.called());
     if (compared.rank.rank > 0)
         text += fmt::format("place {}{} among the {} that fit{}", compared.rank.least ? "at least " : "",
                             with_thousands(static_cast<std::int64_t>(compared.rank.rank)), with_thousands(feasible),

@@ -342,7 +342,7 @@ std::string legend_text(const PlanReport& report, const PlanTable& table) {
     if (table.has("tok/s")) words.emplace_back("tok/s: a GPU's");
     if (const Precision precision = report.workload.training.precision; quantised(precision))
         words.push_back(fmt::format("MFU: of the {} peak", to_string(precision)));
-    if (table.has("loss")) words.emplace_back("loss: largest share beside compute");
+    if (table.has("loss")) words.emplace_back("loss: largest non-compute share of the step");
     if (table.has("fullest")) words.emplace_back("fullest: what fills the fullest GPU most, sN its pipeline stage");
     if (report.workload.model.moe) words.emplace_back("GiB: at p99 of the routing skew");
     if (shows([](const Layout& l) { return l.sequence_parallel; })) words.emplace_back("+sp: sequence parallel");

@@ -183,7 +183,7 @@ std::string memory_text(const RunValues& values) {
         if (values.memory == runtime::MemoryMode::pool) continue;
         table.add_row({"", "arena", with_thousands(a.arena_bytes), with_thousands(b.arena_bytes), signed_bytes(d.arena_bytes)});
         table.add_row(
-            {"", "beside it", with_thousands(a.fallback_bytes), with_thousands(b.fallback_bytes), signed_bytes(d.fallback_bytes)});
+            {"", "next to it", with_thousands(a.fallback_bytes), with_thousands(b.fallback_bytes), signed_bytes(d.fallback_bytes)});
     }
     return table.to_text();
 }

@@ -186,7 +186,7 @@ std::string changes_text(const ScalingReport& report) {
             table.add_row(std::move(row));
         }
     }
-    return table.rows() == 0 ? "" : "\nWhat would change, each searched anew (tok/s of all GPUs):\n" + table.to_text();
+    return table.rows() == 0 ? "" : "\nWhat would change, each searched again (tok/s of all GPUs):\n" + table.to_text();
 }
 
 /// At most eight of a set, including the first and the last; of a longer set evenly distributed over its bytes.

@@ -157,7 +157,7 @@ void arrange_muse_glimmer(ConfigParts& parts) {
     model.logit_softcap = config.real_or({"final_logit_softcapping"}, 0, 0, ModelLimits::multiplier);
     model.left_out.emplace_back("a norm of the embeddings without weights");
     if (config.real_or({"post_norm_eps"}, 0, 0, 1) != model.norm_epsilon)
-        model.left_out.emplace_back("an epsilon of the norms behind both halves");
+        model.left_out.emplace_back("an epsilon of the norms after both halves");
     // configuration_muse_glimmer.py: the last layer and every fourth before it see all, and positions turn in the others.
     const auto sees_all = [&](std::int64_t layer) { return (model.layers - 1 - layer) % 4 == 0; };
     const std::int64_t window = config.integer_or({"sliding_window"}, 0, 0, ModelLimits::positions);

@@ -81,7 +81,7 @@ std::vector<bool> layers_with_indexers(ConfigReader& config, std::int64_t layers
     }
     for (std::size_t at = 0; at < words.size(); ++at) {
         if (words[at] == "full" || (words[at] == "shared" && at > 0)) continue;
-        config.problem("indexer_types: entry {} is '{}'; write full, or shared behind a layer that is full", at, words[at]);
+        config.problem("indexer_types: entry {} is '{}'; write full, or shared after a layer that is full", at, words[at]);
         words.clear();
     }
     if (!words.empty() && static_cast<std::int64_t>(words.size()) != layers) {

@@ -210,7 +210,7 @@ constexpr std::array kMixtureTable{
         .biases = BiasRule::none,
         .moe = true,
         .defaults = R"({"tie_word_embeddings":true,"hidden_act":"gelu"})",
-        .left_out = "a GELU gate, norms behind attention and MLP, soft-capped attention and logits, multiplied embeddings and logits"}};
+        .left_out = "a GELU gate, norms after attention and MLP, soft-capped attention and logits, multiplied embeddings and logits"}};
 
 }  // namespace
 

@@ -35,7 +35,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 14> kReasons
      {"idefics", "has layers between its own that attend to pictures' encodings"},
      {"evolla", "has layers that attend to the encodings of proteins"},
      {"moshi", "is two transformers, one over time and one over the codes of sound at each time, over words and sound together"},
-     {"moshi_depth", "runs over the codes of sound at one time, behind another transformer, with matrices for each code"},
+     {"moshi_depth", "runs over the codes of sound at one time, after another transformer, with matrices for each code"},
      {"kyutai_speech_to_text", "reads a word and the codes of sound together at each place"},
      {"pi0", "gives a robot's movements by flow matching, from a language model and a second transformer that share attention"},
      {"diffusion_gemma", "is trained by block diffusion: its decoder sees a block of words in both directions"},

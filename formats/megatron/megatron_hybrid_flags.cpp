@@ -62,7 +62,7 @@ void refuse_other_mixers(const Plan& plan, const LayerKinds& kinds) {
                 "{}: layers of {}, for which Megatron-LM has no flags at d98e8a64, which are written here, and {}; export another model",
                 plan.model.name, words, row->elsewhere));
         if (row == nullptr) refuse_layers(plan, fmt::format("layers of {}", words));
-        if (mixer.layer.norms.after) refuse_layers(plan, "layers whose norms stand behind their halves");
+        if (mixer.layer.norms.after) refuse_layers(plan, "layers with norms after their halves");
         if (const std::string what = row->unwritten(part); !what.empty()) refuse_layers(plan, what);
     }
 }

@@ -133,7 +133,7 @@ void refuse_incomplete_job(const Plan& plan, std::span<const std::string> added)
         return;
     throw ConfigError(fmt::format(
         "layout.cp_comm_type = a2a+p2p: Megatron-LM stops without the sizes of both exchanges ({}, their product cp = {}), which a plan "
-        "does not hold; give them to mgplan launch behind --, train by the command that the plan was read from, or plan with "
+        "does not hold; give them to mgplan launch after --, train by the command that the plan was read from, or plan with "
         "--cp-comm-type p2p, all_gather or a2a",
         kSizes, layout.sizes.cp));
 }

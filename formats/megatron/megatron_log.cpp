@@ -69,7 +69,7 @@ void read_iteration(std::string_view line, const std::string& place, MegatronLog
     read.iteration = *count;
     const auto milliseconds = number(line, kElapsed, 1e-3, kMostSeconds * 1e3, place, problems);
     if (!milliseconds) {
-        if (!field(line, kElapsed)) problems.add("{}: '{}' stands behind no bar; is the line broken?", place, kElapsed);
+        if (!field(line, kElapsed)) problems.add("{}: '{}' has no | before it; is the line broken?", place, kElapsed);
         return;
     }
     read.seconds = *milliseconds / 1e3;

@@ -56,7 +56,7 @@ void write_mamba(FlagWriter& out, const LayerPart& part) {
 /// MambaMixer's own: d_conv, rmsnorm.
 std::string unwritten_of_mamba(const LayerPart& part) {
     if (const std::int64_t taps = part_size(part, "conv"); taps != 4) return fmt::format("Mamba-2 with a convolution of {} taps", taps);
-    return part_size(part, "norm") == 0 ? "Mamba-2 without a norm behind its scan" : "";
+    return part_size(part, "norm") == 0 ? "Mamba-2 without a norm after its scan" : "";
 }
 
 /// ssm/gated_delta_net/; defaults: TransformerConfig.

@@ -54,7 +54,7 @@ void read_length(FlagReader& flags, Job& job) {
         flags.idle("--train-samples");
     } else {
         // Published commands have both, whose scripts may take one away: left open rather than refused.
-        flags.not_computed("--train-samples", "beside --train-iters, where Megatron-LM stops at both", Decides::legal);
+        flags.not_computed("--train-samples", "with --train-iters, where Megatron-LM stops at both", Decides::legal);
         counts += "; Megatron-LM stops where both are given, up to the newest release";
     }
     job.assumptions.push_back(std::move(counts));
@@ -88,7 +88,7 @@ void read_ramp_up(FlagReader& flags, Job& job, std::optional<std::int64_t> last)
         return;
     }
     job.batches.ramp_up = {.start = values[0], .increment = values[1], .samples = values[2]};
-    job.assumptions.push_back(fmt::format("the batch behind its ramp-up, {} (releases from core 0.18 on have no ramp-up)", *last));
+    job.assumptions.push_back(fmt::format("the batch after its ramp-up, {} (releases from core 0.18 on have no ramp-up)", *last));
 }
 
 /// --step-batch-size-schedule "0:384 200B:768" (StepBatchsizeNumMicroBatchesCalculator); the batch of the last step.
@@ -114,7 +114,7 @@ std::optional<std::int64_t> read_batch_steps(FlagReader& flags, Job& job) {
     // In whole sequences, by which it goes; of a command without their length batch_stages() says it.
     const std::int64_t sequence = job.model.default_sequence.value_or(BatchSchedule::most_tokens);
     if (steps.front().from_tokens >= sequence) {
-        flags.problem("{} begins with {}, behind the first sequence; let its first step begin with 0", kFlag,
+        flags.problem("{} begins with {}, after the first sequence; let its first step begin with 0", kFlag,
                       counted(steps.front().from_tokens, "token"));
         return std::nullopt;
     }

@@ -14,7 +14,7 @@ void check_delayed_gradients(FlagReader& flags, const Job& job) {
     if (!training.megatron.transformer_engine) flags.problem("{} needs Transformer Engine; leave --transformer-impl local out", kFlag);
     // Megatron-LM lets it through, and published scripts have both.
     if (training.overlap_tp && job.layout->tp > 1)
-        flags.not_computed(kFlag, "weight gradients put off beside --tp-comm-overlap, at which Transformer Engine stops",
+        flags.not_computed(kFlag, "weight gradients put off with --tp-comm-overlap, at which Transformer Engine stops",
                            Decides::fit_and_legal);
     const bool graphed = job.layout->cuda_graphs.contains(CudaGraphScope::attn) && training.overlap_grad_reduce;
     if (!graphed) return;

@@ -72,8 +72,8 @@ void read_vocabulary(FlagReader& flags, Job& job) {
         model.vocab = *surroundings.vocab_if_missing;
     } else {
         flags.missing_fact(
-            "--vocab-size is missing; Megatron-LM reads it from the tokenizer, which is neither known nor at hand, so give its size, as "
-            "--vocab-size N beside --megatron-args FILE too (GPT-2: 50257, Llama 3: 128256)");
+            "--vocab-size is missing; Megatron-LM reads it from the tokenizer, which is neither known nor available, so give its size, as "
+            "--vocab-size N with --megatron-args FILE too (GPT-2: 50257, Llama 3: 128256)");
         model.vocab = 1;
     }
 }

@@ -93,7 +93,7 @@ void read_weight_shards(FlagReader& flags, Job& job) {
     }
     // Their own ranks lie inside those of cp, whose links become longer by that (parallel_state.py, _inject_gtp_remat_axis).
     if (job.layout->cp > 1)
-        flags.not_computed(kDense, "where the ranks of context parallelism lie beside weight shards (GTP)", Decides::nothing);
+        flags.not_computed(kDense, "where the ranks of context parallelism lie with weight shards (GTP)", Decides::nothing);
     training.megatron.weight_shards = shards;
 }
 

@@ -162,8 +162,8 @@ ArgumentWords with_doubts(std::vector<std::string> words, const Variables& varia
                 fmt::format("{} takes ${}, which may hold flags: {}; write its value, or give it by --set {}=…", where, name, *why, name));
         else if (!not_sourced.empty())
             found.missing.push_back(
-                fmt::format("{} takes ${}, which it does not set and which may hold flags: it sources what is not at hand ({}); put the "
-                            "file beside it, or give the flags by --set {}=…",
+                fmt::format("{} takes ${}, which it does not set and which may hold flags: it sources a missing file ({}); put the "
+                            "file next to it, or give the flags by --set {}=…",
                             where, name, fmt::join(not_sourced, "; "), name));
         else
             unset.push_back(name);
@@ -177,7 +177,7 @@ ArgumentWords with_doubts(std::vector<std::string> words, const Variables& varia
             if (const auto why = variables.why_unknown(name)) found.unresolved.emplace(name, *why);
         }
     }
-    if (!not_sourced.empty()) found.not_sourced = fmt::format("{} sources what is not at hand ({})", where, fmt::join(not_sourced, "; "));
+    if (!not_sourced.empty()) found.not_sourced = fmt::format("{} sources a missing file ({})", where, fmt::join(not_sourced, "; "));
     return found;
 }
 

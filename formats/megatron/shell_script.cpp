@@ -87,8 +87,8 @@ public:
             ArgumentWords found = finish(lists_.all());
             if (!not_sourced_.empty())
                 found.missing.push_back(
-                    fmt::format("{} runs no command with its flags, and sources what is not at hand and may set more of them ({}); put the "
-                                "file beside it, or give the command as it runs",
+                    fmt::format("{} runs no command with its flags, and sources a missing file and may set more of them ({}); put the "
+                                "file next to it, or give the command as it runs",
                                 where_, fmt::join(not_sourced_, "; ")));
             return found;
         }

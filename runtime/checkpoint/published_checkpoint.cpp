@@ -87,7 +87,7 @@ std::vector<std::string> indexed_files(const std::string& index) {
     for (const auto& [tensor, name] : json["weight_map"].items()) {
         const std::string text_of = name.is_string() ? name.get<std::string>() : "";
         if (!is_name_in_folder(text_of))
-            throw ConfigError(fmt::format("{}: the file of tensor '{}' is no name of a file beside it", index, tensor.substr(0, 200)));
+            throw ConfigError(fmt::format("{}: the file of tensor '{}' is no name of a file next to it", index, tensor.substr(0, 200)));
         names.insert(text_of);
     }
     return {names.begin(), names.end()};

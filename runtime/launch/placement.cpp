@@ -25,7 +25,7 @@ std::string placement_problem(std::span<const std::string> node_of_rank, int ran
         }
         const auto [known, fresh] = first_of.emplace(node, leader);
         if (!fresh && known->second != leader) {
-            return fmt::format("the plan has {} ranks on a machine, and {} holds rank {} beside ranks {} to {}; {}", per_node, node, rank,
+            return fmt::format("the plan has {} ranks on a machine, and {} holds rank {} with ranks {} to {}; {}", per_node, node, rank,
                                known->second, known->second + per_node - 1, kWayOut);
         }
     }

@@ -88,12 +88,12 @@ def kills(options: argparse.Namespace, chance: random.Random, work: pathlib.Path
         if code != -signal.SIGKILL:
             print(f"kill {number}: the run ended by itself with {code}:\n{text}")
             return 1
-        begun = re.search(r"goes on behind step (\d+)", text)
+        begun = re.search(r"continues after step (\d+)", text)
         if begun and (not before or int(begun[1]) != before[-1]):
             print(f"kill {number}: went on from step {begun[1]}, complete were {before}")
             return 1
         if before and "begins at the first step" in text:
-            print(f"kill {number}: began anew beside {before}")
+            print(f"kill {number}: began anew with {before}")
             return 1
         after = complete(folder)
         in_save += being_saved(folder, started)

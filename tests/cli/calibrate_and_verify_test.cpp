@@ -106,7 +106,7 @@ TEST(Calibrate, WritesAClusterFileThatPlansAndVerifies) {
     // No prediction is within 0 % of a measurement.
     const Said strict = say("verify " + plan.path() + " --steps 3 --tolerance 0");
     EXPECT_EQ(strict.code, kMissedTolerance);
-    EXPECT_THAT(strict.out, AllOf(HasSubstr("every one as predicted"), HasSubstr("matrix products"), HasSubstr("misses the tolerance"),
+    EXPECT_THAT(strict.out, AllOf(HasSubstr("every one as predicted"), HasSubstr("GEMMs"), HasSubstr("misses the tolerance"),
                                   HasSubstr("The prediction does not hold.")));
 }
 
@@ -430,7 +430,7 @@ TEST(Verify, RefusesLogsItCannotRead) {
         << log_line(1, 5) << log_line(2, 5)
         << "[Rank 99] (after 1 iterations) memory (MB) | allocated: 1 | max allocated: 2 | reserved: 3 | max reserved: 3\n";
     expect_refused(words + log.path(), {"names rank 99, and --world is 16"});
-    expect_refused(words + log.path() + " --steps 5", "--steps has no place beside --megatron-log");
+    expect_refused(words + log.path() + " --steps 5", "--steps cannot be combined with --megatron-log");
     expect_refused("verify --megatron-log " + log.path(), {"--megatron-args is missing", "--world is missing"});
 }
 

@@ -99,7 +99,7 @@ TEST(CheckCommand, SaysOfDocumentsOverManyRanksWhatItDoesNotKnow) {
         const TempFile graphed("graphed.args", command(words + graphs));
         const Json json = judged(graphed, asked);
         EXPECT_TRUE(json["legal"].is_null() && json["fits"].is_null()) << graphs;
-        EXPECT_THAT(json["not_computed"].dump(), HasSubstr("beside CUDA graphs"));
+        EXPECT_THAT(json["not_computed"].dump(), HasSubstr("with CUDA graphs"));
         EXPECT_EQ(say("check --gate --megatron-args " + graphed.path() + " " + asked).code, kCannotSay);
     }
     const TempFile exchanged("exchanged.args", command(words + "--cp-comm-type a2a"));
@@ -149,7 +149,7 @@ TEST(CheckCommand, LeavesOpenWhetherACommandOfTwoLengthsStarts) {
     const TempFile both("two_lengths.args", command("--tensor-model-parallel-size 8 --train-iters 10 --train-samples 1280"));
     const Said gate = say("check --gate --world 16 --megatron-args " + both.path());
     EXPECT_EQ(gate.code, kCannotSay) << gate.out;
-    EXPECT_THAT(gate.out, StartsWith("cannot say: --train-samples (beside --train-iters, where Megatron-LM stops at both)"));
+    EXPECT_THAT(gate.out, StartsWith("cannot say: --train-samples (with --train-iters, where Megatron-LM stops at both)"));
     const Json json = judged(both);
     EXPECT_TRUE(json["legal"].is_null());
     EXPECT_EQ(json["fits"], true) << "which they do not decide";

@@ -179,7 +179,7 @@ TEST(CheckCommand, GateSaysInOneLineAndByItsExitCodeWhatBecomesOfTheJob) {
         const Said refused = gate("--tensor-model-parallel-size 8 " + other, 16);
         EXPECT_EQ(refused.code, kCannotSay) << other;
         EXPECT_THAT(refused.out, AllOf(StartsWith("cannot say: "), HasSubstr("cannot be planned"), HasSubstr(other.substr(0, 6))));
-        EXPECT_EQ(gate("--micro-batch-size 0 " + other, 16).code, kBadInput) << other << " beside a rule that is broken";
+        EXPECT_EQ(gate("--micro-batch-size 0 " + other, 16).code, kBadInput) << other << " with a rule that is broken";
         const TempFile file("refused.args", command("--tensor-model-parallel-size 8 " + other));
         expect_refused("check --world 16 --megatron-args " + file.path(), "cannot be planned");
     }
@@ -340,7 +340,7 @@ TEST(CheckCommand, TakesTheVocabularyThatAScriptLacks) {
     text.erase(text.find("--vocab-size 128256"), std::string("--vocab-size 128256").size());
     const TempFile without("nameless.args", text), with("named.args", command("--tensor-model-parallel-size 2"));
     expect_refused("check --world 16 --megatron-args " + without.path(),
-                   {"--vocab-size is missing", "as --vocab-size N beside --megatron-args"});
+                   {"--vocab-size is missing", "as --vocab-size N with --megatron-args"});
     EXPECT_EQ(judged(without, "--world 16 --vocab-size 128256")["predicted"], judged(with)["predicted"]);
     EXPECT_NE(judged(with, "--world 16 --vocab-size 32000")["predicted"], judged(with)["predicted"]) << "and wins over the script's";
     for (const std::string other : {"simulate --megatron-args ", "plan --top 1 --model "})

@@ -371,7 +371,7 @@ TEST(ExportedFlags, AreRefusedWithoutTheSizesOfBothExchanges) {
                        {"layout.cp_comm_type = a2a+p2p", "--hierarchical-context-parallel-sizes", "cp = 4", "--cp-comm-type p2p"});
     EXPECT_EQ(say("export " + saved.path() + " --to mgplan").code, kDone);
     const std::string launch = "launch " + saved.path() + " --via slurm --dry-run --job megatron";
-    expect_refused(launch, {"--hierarchical-context-parallel-sizes", "give them to mgplan launch behind --"});
+    expect_refused(launch, {"--hierarchical-context-parallel-sizes", "give them to mgplan launch after --"});
     expect_refused(launch + " -- --hierarchical-context-parallel-sizes-of-others 2", "layout.cp_comm_type = a2a+p2p");
     EXPECT_THAT(say(launch + " -- --hierarchical-context-parallel-sizes 2 2").out, HasSubstr("--hierarchical-context-parallel-sizes 2 2"));
     plan_with_cp(1);

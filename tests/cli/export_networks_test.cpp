@@ -81,7 +81,7 @@ TEST(MegatronRoundTrip, LayersKnownOfShapesAloneAreRefusedByName) {
 }
 
 TEST(MegatronRoundTrip, EveryPresetIsTheSameNetworkOrSaysWhatIsLost) {
-    const std::string gate = "model.activation behind the gate";
+    const std::string gate = "model.activation after the gate";
     const std::string queries =
         "the network has no norm in front of its queries' projection, where --qk-layernorm puts one of the hidden size";
     const std::map<std::string, std::set<std::string>> kLost{
@@ -102,7 +102,7 @@ TEST(MegatronRoundTrip, EveryPresetIsTheSameNetworkOrSaysWhatIsLost) {
         {"glm-4.7-flash", {"model.mla.norm_epsilon"}},
         {"glm-5", {"model.mla.norm_epsilon", "model.mtp_layers", "layout.split.mtp_layers"}},
         {"grok-1",
-         {"the network has a GELU gate, norms behind attention and MLP, soft-capped attention and logits, multiplied embeddings and "
+         {"the network has a GELU gate, norms after attention and MLP, soft-capped attention and logits, multiplied embeddings and "
           "logits"}},
         {"kimi-k2", {"model.rotary_scaling_values"}},  // beta_fast, which latent attention has no flag for
         {"kimi-k2-thinking", {"model.mla.norm_epsilon", "model.rotary_scaling_values"}},

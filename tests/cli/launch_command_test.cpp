@@ -39,9 +39,9 @@ TEST_F(Launch, TellsOfEverythingThatIsWrongAtOnce) {
 }
 
 TEST_F(Launch, AsksRunWhetherItKnowsTheWordsBehindTheDashes) {
-    expect_refused(launch("--via local --dry-run -- --lrr 3"), "behind --: ");
-    expect_refused(launch("--via local --dry-run -- --steps 3"), "--steps stands behind --; write it before");
-    expect_refused(launch("--via local --dry-run -- --rank 3"), "--rank behind -- is launch's to decide");
+    expect_refused(launch("--via local --dry-run -- --lrr 3"), "after --: ");
+    expect_refused(launch("--via local --dry-run -- --steps 3"), "--steps is given after --; give it before");
+    expect_refused(launch("--via local --dry-run -- --rank 3"), "--rank after -- is launch's to decide");
     EXPECT_THAT(say(launch("--via local --dry-run -- --lr 0.5")).out, HasSubstr(" --lr 0.5 "));
 }
 

@@ -184,7 +184,7 @@ TEST(LocalServer, EndsASearchWhoseReaderHasGone) {
             client.send(behind);
             EXPECT_EQ(endless.ended, number - 1);
         }
-        EXPECT_TRUE(endless.wait_for(endless.ended, number)) << "'" << behind << "' behind the request";
+        EXPECT_TRUE(endless.wait_for(endless.ended, number)) << "'" << behind << "' after the request";
     }
 }
 

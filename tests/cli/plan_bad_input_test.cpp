@@ -136,8 +136,8 @@ TEST(BadInput, Conflicts) {
     TempFile file("plan.json");
     ASSERT_EQ(say(small("--top 1 --save-plan " + file.path())).code, kDone);
     expect_refused({"simulate", file.path(), "--tp", "2", "--precision", "fp8"},
-                   {"--tp has no place beside a PLAN", "--precision has no place"});
-    expect_refused({"simulate", file.path(), "--world", "16"}, {"--world has no place beside a PLAN"});
+                   {"--tp cannot be combined with a PLAN", "--precision cannot be combined"});
+    expect_refused({"simulate", file.path(), "--world", "16"}, {"--world cannot be combined with a PLAN"});
     TempFile flags("x.args", "--num-layers 2 --micro-batch-size 1");
     expect_refused({"simulate", "--world", "16", "--model", "llama3-8b", "--megatron-args", flags.path()},
                    {"--model and --num-layers of", "both name a model"});

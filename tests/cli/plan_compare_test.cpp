@@ -80,8 +80,9 @@ TEST(PlanCompare, TheSecondPlanIsSecondHoweverItIsGiven) {
     EXPECT_EQ(by_arguments["rank"], 2);
     EXPECT_EQ(by_arguments["b"]["layout"], by_plan["b"]["layout"]);
     const Said table = say(kJob + "--compare " + plan.path());
-    EXPECT_THAT(table.out, AllOf(HasSubstr("second.json beside plan 1: place 2 among the "), Not(HasSubstr("by the search's estimate")),
-                                 HasSubstr("plan 1 against "), HasSubstr("An iteration takes ")));
+    EXPECT_THAT(table.out,
+                AllOf(HasSubstr("second.json compared with plan 1: place 2 among the "), Not(HasSubstr("by the search's estimate")),
+                      HasSubstr("plan 1 against "), HasSubstr("An iteration takes ")));
     EXPECT_THAT(say(kJob + "--compare tp4").out, HasSubstr(", by the search's estimate; "));
 }
 
@@ -100,10 +101,10 @@ TEST(PlanCompare, OfALayoutThatDoesNotFitSaysByHowMuch) {
     EXPECT_TRUE(found["rank"].is_null());
     EXPECT_GT(found["missing_bytes"].get<std::int64_t>(), 0);
     EXPECT_THAT(say({"plan", "--world", "32", "--model", "llama3-70b", "--compare", "tp2 mbs4"}).out,
-                HasSubstr("tp2 mbs4 beside plan 1: it does not fit, "));
+                HasSubstr("tp2 mbs4 compared with plan 1: it does not fit, "));
     const Said nothing = say({"plan", "--world", "2", "--model", "llama3-70b", "--compare", "tp2"});
     EXPECT_EQ(nothing.code, kNothingFits);
-    EXPECT_THAT(nothing.err, HasSubstr("nothing fits, so there is no plan that --compare could put the layout beside"));
+    EXPECT_THAT(nothing.err, HasSubstr("nothing fits, so there is no plan that --compare could compare the layout with"));
 }
 
 TEST(PlanCompare, WordsNameWhatIsSwitchedOnAndWhatTheyLeaveOutIsSaid) {

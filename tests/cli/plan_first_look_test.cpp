@@ -209,7 +209,7 @@ TEST(PlanCommand, ShowsMoreWhereAsked) {
 TEST(PlanCommand, SaysHowFarPredictionsOfThisKindWereOff) {
     EXPECT_THAT(say(kSmall).out, ContainsRegex("accuracy: dense on H100, 16 bits: time off by [0-9.]+ % .[0-9]+ published runs.\n"));
     EXPECT_THAT(say(std::string(kSmall) + " --cluster h800").out, HasSubstr("accuracy: not known for dense on H800, 16 bits; "));
-    EXPECT_THAT(say("--world 64 --model mixtral-8x7b --precision fp8").out, HasSubstr("accuracy: mixtures on H100, 8 bits: "));
+    EXPECT_THAT(say("--world 64 --model mixtral-8x7b --precision fp8").out, HasSubstr("accuracy: MoE models on H100, 8 bits: "));
     EXPECT_THAT(say("--world 64 --model nemotron-h-8b").out, HasSubstr("accuracy: not known for hybrids on H100, 16 bits; "));
 }
 

@@ -136,7 +136,7 @@ TEST(RecordCommand, SaysWhenTheScriptFails) {
     ASSERT_EQ(record.launches.size(), 1U);
     expect_refused("record bash train.sh", {"unexpected word 'bash'"});
     EXPECT_THAT(say("record -- no-such-program-here").err, HasSubstr("no-such-program-here cannot be started: No such file"));
-    expect_refused("record --", {"the command is missing; give it behind --, as in mgplan record -- bash train.sh"});
+    expect_refused("record --", {"the command is missing; give it after --, as in mgplan record -- bash train.sh"});
 }
 
 TEST(RecordCommand, KeepsTheVariablesThatWordsName) {

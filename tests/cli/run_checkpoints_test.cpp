@@ -34,7 +34,7 @@ TEST(RunCheckpoints, SavesAndGoesOnUnderAnotherLayout) {
     EXPECT_TRUE(begun.first["as_predicted"]);
     expect_refused(split("run " + one.path() + saved, ' '), {"holds a checkpoint of step 3 already; add --resume"});
     const auto rest = run(one.path() + " --steps 4 --resume" + saved);
-    EXPECT_THAT(rest.second, HasSubstr("mgplan: goes on behind step 3 of " + folder.path() + "/step-000000000003, saved by tp2"));
+    EXPECT_THAT(rest.second, HasSubstr("mgplan: continues after step 3 of " + folder.path() + "/step-000000000003, saved by tp2"));
     ASSERT_EQ(rest.first["steps"].size(), 1U);
     EXPECT_EQ(rest.first["steps_before"], 3);
     EXPECT_FALSE(rest.first["interrupted"]);

@@ -159,7 +159,7 @@ TEST(RunCommand, TrainsTheSameAtPlannedOffsets) {
         EXPECT_EQ(p["ranks"][rank]["measured"]["arena_bytes"], 0);
     }
     const Said table = say("run " + plan.path() + " --steps 1 --memory arena");
-    EXPECT_THAT(table.out, AllOf(HasSubstr("beside it"), HasSubstr("Every byte held and sent is as predicted.")));
+    EXPECT_THAT(table.out, AllOf(HasSubstr("next to it"), HasSubstr("Every byte held and sent is as predicted.")));
     EXPECT_EQ(say("run " + plan.path() + " --memory heap").code, kBadInput);
 }
 
@@ -447,9 +447,9 @@ TEST(RunCommand, AnInterruptStopsBehindTheStepAndStillReports) {
     const Said said = say("run " + path + " --steps 1000000 --format json --log-interval 1000000");
     user.join();
     EXPECT_EQ(said.code, kRunFailed);
-    EXPECT_THAT(said.err, HasSubstr("mgplan: interrupted: stopped behind step "));
+    EXPECT_THAT(said.err, HasSubstr("mgplan: interrupted: stopped after step "));
     EXPECT_THAT(::testing::internal::GetCapturedStderr(),
-                HasSubstr("mgplan: interrupted; stops behind this step, Ctrl-C again ends at once\n"));
+                HasSubstr("mgplan: interrupted; stops after this step, Ctrl-C again ends at once\n"));
     const auto json = nlohmann::json::parse(said.out);
     EXPECT_TRUE(json["interrupted"]);
     EXPECT_FALSE(json["steps"].empty());

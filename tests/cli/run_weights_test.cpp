@@ -251,7 +251,7 @@ TEST_F(RunWeights, OfAnIndexWithOddNamesAreRefused) {
     for (const char* name : {"model-1.safetensors\\u0000.x", "../x", "model-1.safetensors\\u001b"}) {
         const Said said = with_index(fmt::format(R"({{"weight_map": {{"a": "{}"}}}})", name));
         EXPECT_EQ(said.code, kBadInput) << name;
-        EXPECT_THAT(said.err, HasSubstr("the file of tensor 'a' is no name of a file beside it"));
+        EXPECT_THAT(said.err, HasSubstr("the file of tensor 'a' is no name of a file next to it"));
     }
     const Said broken = with_index("{");
     EXPECT_THAT(broken.err, AllOf(HasSubstr("index.json:1:2: not valid JSON"), Not(HasSubstr("json.exception"))));

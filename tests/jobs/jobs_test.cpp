@@ -316,7 +316,7 @@ TEST(Placement, IsRightWhereNodesHoldConsecutiveRanks) {
     EXPECT_EQ(problem({"a", "a", "b", "b"}, 2), "");
     EXPECT_EQ(problem({"a", "a", "a", "a"}, 4), "");
     EXPECT_THAT(problem({"a", "b", "a", "b"}, 2), HasSubstr("of ranks 0 to 1 rank 0 is on a but rank 1 on b"));
-    EXPECT_THAT(problem({"a", "a", "a", "a"}, 2), HasSubstr("a holds rank 2 beside ranks 0 to 1"));
+    EXPECT_THAT(problem({"a", "a", "a", "a"}, 2), HasSubstr("a holds rank 2 with ranks 0 to 1"));
     EXPECT_THAT(problem({"a", "b", "b", "c"}, 2), HasSubstr("rank 1 on b"));
 }
 

@@ -106,7 +106,7 @@ def test_mgplans_own_model_is_a_model(command, ranking):
 
 def test_a_plan_names_its_model(ranking):
     assert mgplan.plan(ranking.best, 16).answer["plans"] == ranking.answer["plans"]
-    with pytest.raises(mgplan.InputError, match="--world has no place beside a PLAN"):
+    with pytest.raises(mgplan.InputError, match="--world cannot be combined with a PLAN"):
         mgplan.simulate(ranking.best, 16)
 
 

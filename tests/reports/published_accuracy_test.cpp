@@ -21,7 +21,7 @@ std::string said_of(const std::string& model) {
 }
 
 TEST(PublishedAccuracy, IsNotThatOfMixturesForModelsOfAnotherKind) {
-    EXPECT_THAT(said_of("mixtral-8x7b"), HasSubstr("accuracy: mixtures on H100, 16 bits: "));
+    EXPECT_THAT(said_of("mixtral-8x7b"), HasSubstr("accuracy: MoE models on H100, 16 bits: "));
     EXPECT_THAT(said_of("nemotron-h-8b"), HasSubstr("accuracy: not known for hybrids on H100, 16 bits; "));
     EXPECT_THAT(said_of("deepseek-v4-flash"), HasSubstr("accuracy: not known for models of DeepSeek-V4's kind on H100, 16 bits; "));
 }

@@ -171,7 +171,7 @@ TEST(MuseGlimmer, IsPlannedWithoutTheNormsThatHaveNoWeights) {
     EXPECT_FALSE(is_counted_only(model));
     EXPECT_TRUE(model.pre_norms && model.post_norms && model.attention_output_gate);
     EXPECT_EQ(model.logit_softcap, 20);
-    EXPECT_THAT(model.left_out, ElementsAre("a norm of the embeddings without weights", "an epsilon of the norms behind both halves",
+    EXPECT_THAT(model.left_out, ElementsAre("a norm of the embeddings without weights", "an epsilon of the norms after both halves",
                                             "norms of queries and keys without weights"));
     EXPECT_EQ(model.window_layers, (std::vector<bool>{false, true, true, true, false})) << "counted from the last";
     EXPECT_EQ(model.rotary_layers, model.window_layers);

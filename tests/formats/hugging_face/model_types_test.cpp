@@ -305,7 +305,7 @@ TEST(ModelTypes, IndexersThatLayersShareAreCountedAlone) {
     config["index_topk_pattern"] = "FSXF";
     EXPECT_THAT(refusal(config), HasSubstr("entry 2 is 'X'"));
     config["index_topk_pattern"] = "SSFF";
-    EXPECT_THAT(refusal(config), HasSubstr("entry 0 is 'shared'; write full, or shared behind a layer that is full"));
+    EXPECT_THAT(refusal(config), HasSubstr("entry 0 is 'shared'; write full, or shared after a layer that is full"));
 }
 
 TEST(ModelTypes, ExpertsWidthsAreTheirClasssWhereFilesGiveTheDenseOneAlone) {

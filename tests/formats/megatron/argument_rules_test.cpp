@@ -433,7 +433,7 @@ TEST(ArgumentRules, LeaveOpenWhatAFileDoesNotTell) {
     };
     EXPECT_THAT(refused("--recompute-granularity full"), HasSubstr("--recompute-method"));
     EXPECT_EQ(refused("--recompute-granularity full $EXTRA_ARGS"), "accepted");
-    EXPECT_THAT(refused("--lr fast $EXTRA_ARGS"), HasSubstr("--lr = 'fast'")) << "whatever stands beside it";
+    EXPECT_THAT(refused("--lr fast $EXTRA_ARGS"), HasSubstr("--lr = 'fast'")) << "whatever stands next to it";
 }
 
 // Other programs and switches set or leave out what would be asserted.

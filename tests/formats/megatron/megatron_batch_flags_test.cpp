@@ -40,7 +40,7 @@ TEST(MegatronBatchFlags, ReadsABatchThatGrowsByItsLastStep) {
     EXPECT_THAT(refusal(kSmall + "--step-batch-size-schedule 0:8,1B:x"), HasSubstr("'1B:x' is no step"));
     EXPECT_THAT(refusal(kSmall + "--step-batch-size-schedule 0:8,1K:16,1K:32"), HasSubstr("two steps begin with 1000 tokens"));
     EXPECT_THAT(refusal(kSmall + "--step-batch-size-schedule 5:8"), Not(HasSubstr("begins with"))) << "within the first sequence";
-    EXPECT_THAT(refusal(kSmall + "--step-batch-size-schedule 64:8"), HasSubstr("begins with 64 tokens, behind the first sequence"));
+    EXPECT_THAT(refusal(kSmall + "--step-batch-size-schedule 64:8"), HasSubstr("begins with 64 tokens, after the first sequence"));
     EXPECT_THAT(refusal(kSmall + "--step-batch-size-schedule 0:8 --decrease-batch-size-if-needed"),
                 HasSubstr("--step-batch-size-schedule and --decrease-batch-size-if-needed exclude each other"));
     EXPECT_THAT(refusal(kSmall + "--step-batch-size-schedule 0:8,9e18:16"), HasSubstr("'9e18:16' is no step"));
@@ -49,7 +49,7 @@ TEST(MegatronBatchFlags, ReadsABatchThatGrowsByItsLastStep) {
 
 TEST(MegatronBatchFlags, ChecksABatchThatRampsUp) {
     EXPECT_THAT(read(kSmall + "--global-batch-size 64 --rampup-batch-size 16 16 1000").assumptions,
-                Contains(HasSubstr("the batch behind its ramp-up, 64")));
+                Contains(HasSubstr("the batch after its ramp-up, 64")));
     const BatchSchedule grouped = read(kSmall + "--global-batch-size 64 --rampup-batch-size 16 16 1_000 --train-samples 5_000").batches;
     EXPECT_EQ(grouped.ramp_up->samples, 1000) << "as Python reads integers";
     EXPECT_EQ(grouped.train_samples, 5000);

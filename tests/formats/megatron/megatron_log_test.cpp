@@ -87,7 +87,7 @@ TEST(MegatronLog, SaysWhichLineIsBroken) {
     }
     EXPECT_THAT(problem_of("| elapsed time per iteration (ms): 5.0 |"), HasSubstr("no 'iteration N/ALL |'"));
     EXPECT_THAT(problem_of(" iteration x/5 | elapsed time per iteration (ms): 5.0 |"), HasSubstr("no 'iteration N/ALL |'"));
-    EXPECT_THAT(problem_of(" iteration 1/ 5 elapsed time per iteration (ms): 5.0"), HasSubstr("stands behind no bar"));
+    EXPECT_THAT(problem_of(" iteration 1/ 5 elapsed time per iteration (ms): 5.0"), HasSubstr("has no | before it"));
     EXPECT_THAT(problem_of(line(1, 5) + "[Rank 0] (after 1 iterations) memory (MB) | allocated: 5\n"),
                 HasSubstr("job.log:2: a report of memory without 'max allocated:'"));
     EXPECT_THAT(problem_of("[Rank ?] memory (MB) | allocated: 5\n"), HasSubstr("names no rank"));

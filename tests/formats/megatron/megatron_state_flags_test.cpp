@@ -65,7 +65,7 @@ TEST(MegatronStateFlags, HoldsWeightsInParts) {
     EXPECT_THAT(refusal(kSmall + "--bf16 --expert-tensor-parallel-num-weight-shards 4 --ddp-average-in-collective"),
                 HasSubstr("does not go with --ddp-average-in-collective"))
         << "without experts, too";
-    EXPECT_EQ(read(words + "8").training->megatron.weight_shards.dense, 4) << "beside tp";
+    EXPECT_EQ(read(words + "8").training->megatron.weight_shards.dense, 4) << "with tp";
     EXPECT_THAT(read(words + "2").flags.without_effect, Contains("--tensor-parallel-num-weight-shards"));
     EXPECT_THAT(refusal(words + "5"), HasSubstr("= 5 is no multiple of --tensor-model-parallel-size = 2"));
     EXPECT_THAT(refusal(words + "1"), HasSubstr("= 1 is no multiple of"));

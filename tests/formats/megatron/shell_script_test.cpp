@@ -31,7 +31,7 @@ TEST(ShellScript, TakesWhatItsCommandTakes) {
         words(model +
               "torchrun --nproc_per_node 8 pretrain_gpt.py \"${MODEL_ARGS[@]}\" --bf16 \\\n  --seq-length 64 \"$@\" 2>&1 | tee log\n"),
         ElementsAre("--num-layers", "32", "--hidden-size", "4096", "--bf16", "--seq-length", "64"))
-        << "flags beside an array, behind a continuation, up to the pipe";
+        << "flags with an array, after a continuation, up to the pipe";
     EXPECT_THAT(words(model + "EVAL_ARGS=( --tensor-model-parallel-size 8 )\npython pretrain_gpt.py ${MODEL_ARGS[*]}; echo --done\n"),
                 ElementsAre("--num-layers", "32", "--hidden-size", "4096"))
         << "an array that the command does not take";
@@ -100,7 +100,7 @@ TEST(ShellScript, SaysWhichFlagsMayBeMissing) {
                 IsEmpty())
         << "values, and no flags";
     EXPECT_THAT(script_words("source ./common.sh\nARGS=\"--num-layers 2\"\n", "model.sh").missing,
-                ElementsAre(HasSubstr("model.sh runs no command with its flags, and sources what is not at hand")));
+                ElementsAre(HasSubstr("model.sh runs no command with its flags, and sources a missing file")));
     EXPECT_THAT(script_words("source venv/bin/activate\nARGS=\"--num-layers 2\"\n", "model.sh").missing, IsEmpty());
 }
 
@@ -131,7 +131,7 @@ TEST(ShellScript, SaysWhatHangsOnACondition) {
     EXPECT_THAT(notes(branches + "python train.py --num-layers 2 --tensor-model-parallel-size $TP ${A[@]} ${B[@]}\n"),
                 ElementsAre(HasSubstr("train.sh sets A, TP in an if, case or loop, read as if every branch ran, the last one last")));
     EXPECT_THAT(words(branches + "python train.py --num-layers 2 --tensor-model-parallel-size $TP\n"), testing::Contains("2"));
-    EXPECT_THAT(notes(branches + "python train.py --num-layers 2 ${B[@]}\n"), IsEmpty()) << "behind the branches, and what is not used";
+    EXPECT_THAT(notes(branches + "python train.py --num-layers 2 ${B[@]}\n"), IsEmpty()) << "after the branches, and what is not used";
     EXPECT_THAT(notes("if true; then echo; fi\nB=( --fp16 )\npython train.py --num-layers 2 ${B[@]}\n"), IsEmpty());
     EXPECT_THAT(notes("for n in 1 2; do A=( --bf16 ); done\npython train.py --num-layers 2 ${A[@]} ${B[@]:-}\n"),
                 ElementsAre(HasSubstr("train.sh takes A, which it sets nowhere that is read")));
