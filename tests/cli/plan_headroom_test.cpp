@@ -11,7 +11,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using Json = nlohmann::ordered_json;
 
-const std::string kJob = "plan --world 16 --model llama3-8b --global-batch 128 --search plain ";
+const std::string kJob = "plan --world 16 --model llama3-8b --global-batch 128 --search plain --exhaustive ";
 
 Json plan(const std::string& options) {
     const Said said = say(kJob + "--format json " + options);

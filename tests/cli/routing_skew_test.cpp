@@ -78,7 +78,9 @@ TEST(RoutingSkewOption, IsInTheTableAndOfEachRank) {
 }
 
 TEST(RoutingSkewOption, DecidesWhatThePlannerTakes) {
-    const auto plan = [](const std::string& words) { return Json::parse(say(kMixtral + " " + words + " --format json").out); };
+    const auto plan = [](const std::string& words) {
+        return Json::parse(say(kMixtral + " " + words + " --search plain --exhaustive --format json").out);
+    };
     const auto rejected = [](const Json& report, const char* reason) {
         const auto& all = report["search"]["rejected"];
         return all.contains(reason) ? all[reason].get<std::int64_t>() : 0;
