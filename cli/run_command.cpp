@@ -18,6 +18,7 @@
 #include "cli/options.hpp"
 #include "cli/plan_file.hpp"
 #include "cli/run_checkpoints.hpp"
+#include "cli/run_choices.hpp"
 #include "cli/run_optimizer.hpp"
 #include "cli/run_weights.hpp"
 #include "cli/stage_memories.hpp"
@@ -401,6 +402,8 @@ RunLocks lock_folders(const RunOptions& values, bool reports, Console& console) 
 std::optional<RunOutcome> train(const Options& options, const RunOptions& values, Console& console) {
     const auto devices = check(values);
     Plan plan = read_plan(values.plan.front());
+    if (values.cuda_graphs) plan.layout.cuda_graphs = {};  // task_of() takes the option's
+    const std::vector<std::string> replaced = replace_choices_of_megatron(plan);
     runtime::TrainingRunOptions run;
     run.task = task_of(plan, values);
     refuse_what_own_engine_cannot_hold(plan, run.task.layout, devices ? model::DeviceKind::cuda : model::DeviceKind::cpu);
@@ -410,6 +413,7 @@ std::optional<RunOutcome> train(const Options& options, const RunOptions& values
     if (reports) {
         options.try_outputs();
         say_what_is_not_used(options, values, plan, console);
+        for (const std::string& choice : replaced) console.err << fmt::format("mgplan: run {}\n", choice);
     }
     const auto data = token_data_of(values, plan.model.vocab);
     run.data = std::make_shared<const runtime::Sequences>(data, plan.batch.sequence, plan.batch.global_batch, data_seed(values) + 1);

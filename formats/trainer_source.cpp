@@ -29,7 +29,7 @@ bool is_settings_file(const std::string& name) {
 
 /// The file that the settings build on: NeMo-RL's "defaults: base.yaml", FlagScale's "defaults: [train: 32b]" (Hydra: train/32b.yaml).
 std::optional<std::string> base_of(const Settings& settings) {
-    const auto one = settings.get("defaults");
+    auto one = settings.get("defaults");
     if (one && is_settings_file(*one)) return one;
     for (int i = 0; i < kMostDefaults; ++i) {
         if (const auto group = settings.get(fmt::format("defaults.{}.train", i))) return fmt::format("train/{}.yaml", *group);

@@ -210,7 +210,8 @@ std::vector<Modules> useful_module_sets(const Workload& workload, bool few) {
 std::vector<EnumSet<CudaGraphScope>> graph_sets(const Workload& workload, Engine engine) {
     using Scope = CudaGraphScope;
     const ModelSpec& model = workload.model;
-    if (!model.compositions.empty()) return {};  // layers have no graphs, and no graph of an iteration is published
+    if (!model.compositions.empty()) return {};                       // layers have no graphs, and no graph of an iteration is published
+    if (engine == Engine::mgplan && model.mtp_layers > 0) return {};  // not captured (model/training/training_task.cpp)
     std::vector<EnumSet<Scope>> sets;
     // As in MoE recipes; with overlapped exchanges Megatron-LM captures no MLP.
     const bool dropless = model.moe && model.moe->capacity_factor == 0;

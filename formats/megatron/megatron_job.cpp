@@ -11,6 +11,7 @@
 #include "formats/megatron/flag_rows.hpp"
 #include "formats/megatron/megatron_hybrid_flags.hpp"
 #include "plan/cluster/architectures.hpp"
+#include "plan/layout/pipeline_layout.hpp"
 #include "plan/layout/switched_layout.hpp"
 #include "plan/text/errors.hpp"
 #include "plan/text/shell_quoting.hpp"
@@ -64,6 +65,15 @@ bool may_predict_more(const ModelSpec& model, std::optional<MegatronVersion> ver
     return !varied || !version || !kReleasedMegatrons.contains(*version);
 }
 
+/// Removes multi-token prediction from the model, and its layers from the stages.
+void leave_out_predictions(Job& job) {
+    job.model.mtp_layers = 0;
+    if (!job.layout || !job.layout->split || !job.layout->split->pipeline_layout) return;
+    auto stages = parse_pipeline_layout(*job.layout->split->pipeline_layout);
+    for (std::string& stage : stages) std::erase(stage, 'm');
+    job.layout->split->pipeline_layout = compact_pipeline_layout(stages);
+}
+
 /// Takes away the flags that the version does not have. Throws ConfigError where the plan cannot be trained without one.
 void leave_out_missing(MegatronJob& job, MegatronVersion version) {
     Problems problems;
@@ -112,7 +122,7 @@ MegatronJob megatron_job(const Plan& plan, std::optional<MegatronVersion> versio
     job.model = plan.model.name;
     job.layout = fmt::format("{} on {} GPUs", summary(plan.layout, plan.model, plan.training), plan.layout.sizes.world);
     Job settings = job_of(plan);
-    if (!may_predict_more(plan.model, version)) settings.model.mtp_layers = 0;
+    if (!may_predict_more(plan.model, version)) leave_out_predictions(settings);
     for (const FlagPart& part : flag_parts()) {
         FlagWriter out(plan, version);
         for (const FlagTopic& topic : part.topics) write_topic(out, topic, settings);

@@ -16,7 +16,7 @@ namespace {
 
 /// Names may have hyphens in place of underscores.
 std::optional<std::string> text_of(const Settings& settings, std::string name) {
-    if (const auto value = settings.get(name)) return value;
+    if (auto value = settings.get(name)) return value;
     std::replace(name.begin(), name.end(), '_', '-');
     return settings.get(name);
 }

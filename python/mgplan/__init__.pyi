@@ -107,80 +107,75 @@ def plan(
 
     Pins:
 
-    assume: read a Hugging Face config of an unknown model_type as if it were of this type, which every output says and export
-        refuses; without it such a config is refused.
-    vocab_size: tokens of the vocabulary before padding; without it the model's, or that of a known tokenizer or one at hand.
-    global_batch: sequences per step; without it 4 Mi tokens, up to 16 Mi on 4,096 GPUs and more.
-    global_batch_tokens: tokens per step, 4M is 4,194,304; without it --global-batch counts.
-    seq: tokens per sequence, 8k is 8,192; without it the preset's, or min(model's maximum, 4096).
-    max_memory: memory a rank may use; without it the GPU's.
-    routing: who chooses experts: the router, as unevenly as --routing-skew says, or random draws in its place, as Megatron-LM's
-        --moe-router-force-load-balancing; without it natural, or as a command says.
-    lengths: lengths of the documents that fill each sequence, a JSON list of pairs of tokens and count; attention stays inside a
-        document, and a step waits for the busiest data-parallel rank; without it a sequence is one document.
-    precision: precision of the matrix products: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4; fp8
-        is fp8-current; without it bf16.
-    software: release of NVIDIA's training container whose rates count, from 25.04 to 26.08; without it 26.08.
-    grad_dtype: type of gradients and their reduction; without it fp32.
+    assume: read a Hugging Face config of an unknown model_type as this type; every output says so, and export refuses it (default:
+        refuse such a config).
+    vocab_size: vocabulary size before padding (default: the model's, or that of its tokenizer where known).
+    global_batch: sequences per step (default: 4 Mi tokens, up to 16 Mi on 4,096 GPUs and more).
+    global_batch_tokens: tokens per step, 4M is 4,194,304; instead of --global-batch.
+    seq: tokens per sequence, 8k is 8,192 (default: the preset's, or min(model's maximum, 4096)).
+    max_memory: memory a rank may use (default: the GPU's).
+    routing: expert routing: natural (the router's, with --routing-skew), or forced (uniform, --moe-router-force-load-balancing)
+        (default: the command's, else natural).
+    lengths: document lengths of packed sequences, a JSON list of pairs of tokens and count. Attention stays inside a document, and a
+        step waits for the slowest data-parallel rank (default: one document per sequence).
+    precision: precision of the GEMMs: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4; fp8 is
+        fp8-current (default: bf16).
+    software: release of NVIDIA's training container whose rates are used, from 25.04 to 26.08 (default: 26.08).
+    grad_dtype: dtype of gradients and their reduction (default: fp32).
     no_distributed_optimizer: every rank keeps the whole optimizer state.
-    sharding: what data-parallel ranks divide: none, optimizer (Megatron-LM's distributed optimizer), optimizer_gradients, full
-        (parameters too; both by Megatron-FSDP), or hybrid:N (full inside each of N replicas); without it what a command says, else
-        optimizer.
-    optimizer: whose state is kept, and whose step is taken; engine mgplan has all but ademamix; without it what a command says, else
-        adam (AdamW).
-    offload: what waits in the host's memory: optimizer (main parameters and moments) or a share of it, optimizer:0.5; or
-        optimizer_states, the same between two updates alone, or a share of it; and inputs of modules between forward and backward:
-        attn_norm, qkv_linear, core_attn, attn_proj, mlp_norm, expert_fc1, moe_act; without it what a command says, else nothing.
-    overlap: communication to hide; grad-reduce, param-gather and p2p are on without it.
-    no_overlap: communication not to hide.
-    attention: attention kernels; without it flash.
-    loss_fusion: kernels of Megatron-LM's loss: separate ones on fp32 copies of the logits, its own fused ones, or Transformer
-        Engine's, which keep no fp32 logits; without it none.
-    strict: refuse a Megatron-LM command of which a flag is not computed or not known.
-    engine: whose memory and time are predicted, and whether they fit: Megatron-LM's with Transformer Engine, or mgplan's own; without
-        it megatron.
-    tp: tensor parallel sizes; without it all that divide.
-    cp: context parallel sizes; without it all that divide.
-    ep: expert parallel sizes; without it all that divide.
-    etp: expert tensor parallel sizes; without it all that divide.
-    pp: pipeline parallel sizes; without it all that divide.
-    vpp: model chunks per pipeline rank; without it 1 to 8, and as many more as make chunks of equal layers.
-    micro_batch: sequences per microbatch; without it powers of two up to 16.
+    sharding: state sharded over data-parallel ranks: none, optimizer (distributed optimizer), optimizer_gradients or full (with
+        parameters; both Megatron-FSDP), or hybrid:N (full inside each of N replicas) (default: the command's, else optimizer).
+    optimizer: optimizer; engine mgplan lacks ademamix (default: the command's, else adam (AdamW)).
+    offload: state kept in host memory: optimizer (main parameters and moments, updated there) or a share, optimizer:0.5;
+        optimizer_states, moved to the GPU for the update, or a share; and inputs of modules between forward and backward: attn_norm,
+        qkv_linear, core_attn, attn_proj, mlp_norm, expert_fc1, moe_act (default: the command's, else none).
+    overlap: communication to overlap with compute (default: grad-reduce, param-gather, p2p).
+    no_overlap: communication not to overlap.
+    attention: attention kernels (default: flash).
+    loss_fusion: kernels of Megatron-LM's loss. none: separate, with fp32 copies of the logits; native: Megatron-LM's fused ones; te:
+        Transformer Engine's, without fp32 logits (default: none).
+    strict: refuse a Megatron-LM command with a flag that mgplan does not model or know.
+    engine: training framework to predict: Megatron-LM with Transformer Engine, or mgplan's own (default: megatron).
+    tp: tensor parallel sizes (default: all that divide).
+    cp: context parallel sizes (default: all that divide).
+    ep: expert parallel sizes (default: all that divide).
+    etp: expert tensor parallel sizes (default: all that divide).
+    pp: pipeline parallel sizes (default: all that divide).
+    vpp: model chunks per pipeline rank (default: 1 to 8, and all that make chunks of equal layers).
+    micro_batch: sequences per microbatch (default: powers of two up to 16).
     recompute: activation recompute (default: none,selective,full).
-    recompute_modules: what selective recomputes (core_attn, mlp, moe_act, layernorm, mla_up_proj, moe, shared_experts, mhc) (default:
-        core_attn).
+    recompute_modules: modules that selective recompute recomputes (core_attn, mlp, moe_act, layernorm, mla_up_proj, moe,
+        shared_experts, mhc) (default: core_attn).
     recompute_method: method of full recompute (default: uniform).
     recompute_num_layers: uniform: layers per checkpoint; block: layers recomputed per chunk (default: 1).
     sequence_parallel: sequence parallelism (default: auto).
     cp_comm_type: how context-parallel ranks exchange keys and values (default: p2p,all_gather,a2a).
-    group_size: microbatch group of the interleaved schedule; without it pp.
+    group_size: microbatch group of the interleaved schedule (default: pp).
     pipeline_layout: layers per stage as in Megatron-LM, such as 'Et*3|(tt|)*29m|L'.
-    schedule: pipeline schedules: auto, as Megatron-LM runs pp and vpp; the others, which it does not have, are tried for the best
-        layouts and the nearest misses and imply --engine mgplan; without auto they alone are ranked (auto, zb-h1, zb-h2, zb-v,
-        v-half, v-min, dualpipe-v) (default: auto).
-    balance_stages: also try, for the best layouts with a pipeline, the layers per stage that make the slowest stage fastest.
-    order: orders of the axes in the rank grid, fastest first; each of several is searched (default: tp-cp-ep-dp-pp).
-    cuda_graphs: what CUDA graphs capture: attn, mlp, moe, moe_router, moe_preprocess, layer, full_iteration (default: none).
-    dispatcher: dispatcher of experts' tokens, engine megatron: allgather, alltoall, deepep, hybridep; without it the model's.
+    schedule: pipeline schedules. auto: Megatron-LM's for the layout's pp and vpp. The others are mgplan's own (--engine mgplan),
+        tried for the best layouts and the nearest misses; a list without auto ranks them alone (auto, zb-h1, zb-h2, zb-v, v-half,
+        v-min, dualpipe-v) (default: auto).
+    balance_stages: also try uneven splits of the layers over the stages, for the best layouts with a pipeline.
+    order: rank orders, fastest axis first; several are searched (default: tp-cp-ep-dp-pp).
+    cuda_graphs: scopes of CUDA graphs: attn, mlp, moe, moe_router, moe_preprocess, layer, full_iteration (default: none).
+    dispatcher: MoE token dispatcher, engine megatron: allgather, alltoall, deepep, hybridep (default: the model's).
     search: what to search besides layouts: dispatcher, recompute (sets of modules), block (full recompute of some layers), tp-
-        overlap, moe-overlap, optimizer (bf16 gradients and moments), cuda-graphs, vpp (chunks of unequal layers), stages (split by
-        the layers' work); plain: nothing, recipe: the first two and the overlaps, wide: all; without it all but optimizer, which
-        changes the numbers that are trained.
-    exhaustive: price every layout, also those that by a lower bound cannot come into the list.
-    headroom: memory of a GPU that plans leave free, such as 4GiB, 5% or 0; where nothing else fits, a plan without it is shown;
-        without it 5%, with --max-memory none.
-    objective: what to rank by (default: throughput).
-    top: plans to print; without it 5 in a table and 10 in JSON and CSV.
-    explain: list every term of plan N, and why it stands before plan N+1.
+        overlap, moe-overlap, optimizer (bf16 gradients and moments), cuda-graphs, vpp (chunks of unequal layers), stages (splits
+        balanced by the layers' work). plain: nothing; recipe: the first two and the overlaps; wide: all (default: all but optimizer,
+        which changes the trained numbers).
+    exhaustive: evaluate every layout, without pruning.
+    headroom: GPU memory to leave free, such as 4GiB, 5% or 0; ignored where nothing fits otherwise (default: 5%, 0 with --max-
+        memory).
+    objective: rank by speed or by memory (default: throughput).
+    top: plans to print (default: 5 in a table and 10 in JSON and CSV).
+    explain: print every term of plan N, and its advantage over plan N+1.
     save_plan: write the best plan, or the picked one, to FILE.
-    pick: the plan that --save-plan writes; without it 1.
-    compare: put a layout beside the first plan, with its place and the terms that differ: words such as 'tp2 pp4 mbs1', a plan, or a
-        file of Megatron-LM arguments; without it none.
-    html: write a page of its own: every family by time and memory, a table to sort and filter, why the first wins, and what was
-        rejected.
-    tokens: tokens to train on, such as 15T: days, and what one more node, a longer sequence or another batch would change; without it
-        speed alone.
-    gpu_hour_price: price of a GPU for an hour, for the cost of all --tokens; without it no cost.
+    pick: the plan that --save-plan writes (default: 1).
+    compare: compare a layout with plan 1: its rank and the terms that differ. Sizes such as 'tp2 pp4 mbs1', a plan file, or a file of
+        Megatron-LM arguments.
+    html: write an interactive HTML report.
+    tokens: tokens to train on, such as 15T; adds days, and the effect of one more node, a longer sequence and another batch.
+    gpu_hour_price: price per GPU-hour; adds the cost of --tokens.
     threads: threads of the search; 0: all cores (default: 0).
     """
 
@@ -255,78 +250,73 @@ def simulate(
 
     Pins:
 
-    assume: read a Hugging Face config of an unknown model_type as if it were of this type, which every output says and export
-        refuses; without it such a config is refused.
-    set: a variable of that script, whatever the script assigns to it; may be given several times; without it the script's own value.
-    script_args: the script's own arguments, $1 and so on, in one text: --script-args '8 4096', --script-args='--tp 8'; without it
-        they are not known.
-    vocab_size: tokens of the vocabulary before padding; without it the model's, or that of a known tokenizer or one at hand.
-    global_batch: sequences per step; without it 4 Mi tokens, up to 16 Mi on 4,096 GPUs and more.
-    global_batch_tokens: tokens per step, 4M is 4,194,304; without it --global-batch counts.
-    seq: tokens per sequence, 8k is 8,192; without it the preset's, or min(model's maximum, 4096).
-    max_memory: memory a rank may use; without it the GPU's.
-    routing: who chooses experts: the router, as unevenly as --routing-skew says, or random draws in its place, as Megatron-LM's
-        --moe-router-force-load-balancing; without it natural, or as a command says.
-    lengths: lengths of the documents that fill each sequence, a JSON list of pairs of tokens and count; attention stays inside a
-        document, and a step waits for the busiest data-parallel rank; without it a sequence is one document.
-    precision: precision of the matrix products: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4; fp8
-        is fp8-current; without it bf16.
-    software: release of NVIDIA's training container whose rates count, from 25.04 to 26.08; without it 26.08.
-    grad_dtype: type of gradients and their reduction; without it fp32.
+    assume: read a Hugging Face config of an unknown model_type as this type; every output says so, and export refuses it (default:
+        refuse such a config).
+    set: value of a variable of that script; repeatable (default: the script's own value).
+    script_args: arguments of that script ($1, $2, …) in one string: --script-args '8 4096' (default: unknown).
+    vocab_size: vocabulary size before padding (default: the model's, or that of its tokenizer where known).
+    global_batch: sequences per step (default: 4 Mi tokens, up to 16 Mi on 4,096 GPUs and more).
+    global_batch_tokens: tokens per step, 4M is 4,194,304; instead of --global-batch.
+    seq: tokens per sequence, 8k is 8,192 (default: the preset's, or min(model's maximum, 4096)).
+    max_memory: memory a rank may use (default: the GPU's).
+    routing: expert routing: natural (the router's, with --routing-skew), or forced (uniform, --moe-router-force-load-balancing)
+        (default: the command's, else natural).
+    lengths: document lengths of packed sequences, a JSON list of pairs of tokens and count. Attention stays inside a document, and a
+        step waits for the slowest data-parallel rank (default: one document per sequence).
+    precision: precision of the GEMMs: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4; fp8 is
+        fp8-current (default: bf16).
+    software: release of NVIDIA's training container whose rates are used, from 25.04 to 26.08 (default: 26.08).
+    grad_dtype: dtype of gradients and their reduction (default: fp32).
     no_distributed_optimizer: every rank keeps the whole optimizer state.
-    sharding: what data-parallel ranks divide: none, optimizer (Megatron-LM's distributed optimizer), optimizer_gradients, full
-        (parameters too; both by Megatron-FSDP), or hybrid:N (full inside each of N replicas); without it what a command says, else
-        optimizer.
-    optimizer: whose state is kept, and whose step is taken; engine mgplan has all but ademamix; without it what a command says, else
-        adam (AdamW).
-    offload: what waits in the host's memory: optimizer (main parameters and moments) or a share of it, optimizer:0.5; or
-        optimizer_states, the same between two updates alone, or a share of it; and inputs of modules between forward and backward:
-        attn_norm, qkv_linear, core_attn, attn_proj, mlp_norm, expert_fc1, moe_act; without it what a command says, else nothing.
-    overlap: communication to hide; grad-reduce, param-gather and p2p are on without it.
-    no_overlap: communication not to hide.
-    attention: attention kernels; without it flash.
-    loss_fusion: kernels of Megatron-LM's loss: separate ones on fp32 copies of the logits, its own fused ones, or Transformer
-        Engine's, which keep no fp32 logits; without it none.
-    strict: refuse a Megatron-LM command of which a flag is not computed or not known.
-    engine: whose memory and time are predicted, and whether they fit: Megatron-LM's with Transformer Engine, or mgplan's own; without
-        it megatron.
-    tp: tensor parallel size; without it 1.
-    cp: context parallel size; without it 1.
-    ep: expert parallel size; without it 1.
-    etp: expert tensor parallel size; without it tp.
-    pp: pipeline parallel size; without it 1.
-    vpp: model chunks per pipeline rank; without it 1.
-    micro_batch: sequences per microbatch; without it 1.
-    recompute: activation recompute; without it none.
-    recompute_modules: what selective recomputes; without it core_attn (core_attn, mlp, moe_act, layernorm, mla_up_proj, moe,
-        shared_experts, mhc).
-    recompute_method: method of full recompute; without it uniform.
-    recompute_num_layers: uniform: layers per checkpoint; block: layers recomputed per chunk; without it 1.
-    sequence_parallel: sequence parallelism; auto and without it: on where tp > 1.
-    cp_comm_type: how context-parallel ranks exchange keys and values; without it p2p.
-    group_size: microbatch group of the interleaved schedule; without it pp.
-    schedule: pipeline schedule of the layout: one with divided backwards, which Megatron-LM does not have and --engine mgplan runs;
-        auto and without it as Megatron-LM runs pp and vpp.
-    pipeline_layout: layers per stage as in Megatron-LM; without it as even as can be.
-    first_stage_layers: layers of the first pipeline rank; without it as even as can be.
-    last_stage_layers: layers of the last pipeline rank; without it as even as can be.
+    sharding: state sharded over data-parallel ranks: none, optimizer (distributed optimizer), optimizer_gradients or full (with
+        parameters; both Megatron-FSDP), or hybrid:N (full inside each of N replicas) (default: the command's, else optimizer).
+    optimizer: optimizer; engine mgplan lacks ademamix (default: the command's, else adam (AdamW)).
+    offload: state kept in host memory: optimizer (main parameters and moments, updated there) or a share, optimizer:0.5;
+        optimizer_states, moved to the GPU for the update, or a share; and inputs of modules between forward and backward: attn_norm,
+        qkv_linear, core_attn, attn_proj, mlp_norm, expert_fc1, moe_act (default: the command's, else none).
+    overlap: communication to overlap with compute (default: grad-reduce, param-gather, p2p).
+    no_overlap: communication not to overlap.
+    attention: attention kernels (default: flash).
+    loss_fusion: kernels of Megatron-LM's loss. none: separate, with fp32 copies of the logits; native: Megatron-LM's fused ones; te:
+        Transformer Engine's, without fp32 logits (default: none).
+    strict: refuse a Megatron-LM command with a flag that mgplan does not model or know.
+    engine: training framework to predict: Megatron-LM with Transformer Engine, or mgplan's own (default: megatron).
+    tp: tensor parallel size (default: 1).
+    cp: context parallel size (default: 1).
+    ep: expert parallel size (default: 1).
+    etp: expert tensor parallel size (default: tp).
+    pp: pipeline parallel size (default: 1).
+    vpp: model chunks per pipeline rank (default: 1).
+    micro_batch: sequences per microbatch (default: 1).
+    recompute: activation recompute (default: none).
+    recompute_modules: modules that selective recompute recomputes (default: core_attn) (core_attn, mlp, moe_act, layernorm,
+        mla_up_proj, moe, shared_experts, mhc).
+    recompute_method: method of full recompute (default: uniform).
+    recompute_num_layers: uniform: layers per checkpoint; block: layers recomputed per chunk (default: 1).
+    sequence_parallel: sequence parallelism; auto: on where tp > 1 (default: auto).
+    cp_comm_type: how context-parallel ranks exchange keys and values (default: p2p).
+    group_size: microbatch group of the interleaved schedule (default: pp).
+    schedule: pipeline schedule. auto: Megatron-LM's for pp and vpp. The others, with split backward passes, need --engine mgplan
+        (default: auto).
+    pipeline_layout: layers per stage as in Megatron-LM (default: even).
+    first_stage_layers: layers of the first pipeline rank (default: even).
+    last_stage_layers: layers of the last pipeline rank (default: even).
     account_for_embedding: count the embedding as a layer of the split.
     account_for_loss: count the loss as a layer of the split.
-    order: order of the axes in the rank grid, fastest first; without it tp-cp-ep-dp-pp.
-    cuda_graphs: what CUDA graphs capture: attn, mlp, moe, moe_router, moe_preprocess, layer, full_iteration; without it none.
-    dispatcher: dispatcher of experts' tokens, engine megatron; without it the model's.
+    order: rank order, fastest axis first (default: tp-cp-ep-dp-pp).
+    cuda_graphs: scopes of CUDA graphs: attn, mlp, moe, moe_router, moe_preprocess, layer, full_iteration (default: none).
+    dispatcher: MoE token dispatcher, engine megatron (default: the model's).
     balance_stages: replace the split by the layers per stage that make the slowest stage fastest, where that is faster and fits.
-    straggler: global ranks that compute FACTOR times as long, and with them their stage, which meets in tp and cp groups in every
-        layer; without it none.
-    jitter: spread of the time of every pass in percent (standard deviation); prints mean and p95 of the iteration (default: 0).
-    seed: seed of --jitter: the same one draws the same times (default: 1).
-    per_rank: memory and time of every stage, with the op at the memory's peak and a drawing of the fullest rank's iteration; in JSON
-        and CSV of every rank.
-    html: write a page of its own: where the time goes, the pipeline as it runs, memory over the iteration, rank groups.
-    device: whose scratch and context --per-rank and --html count: the cluster's GPUs, or CPU ranks as run has them (default: cuda).
-    kind: pipeline schedule: none, 1f1b, interleaved, zb-h1, zb-h2, zb-v, v-half, v-min or dualpipe-v; without it as the layout runs,
-        whose memory is shown for all.
-    timeline: write a trace of the iteration that Perfetto and chrome://tracing open.
+    straggler: global ranks that compute FACTOR times as long; their stage waits for them in every layer (default: none).
+    jitter: standard deviation of the time of every pass, in percent; prints mean and p95 of the iteration (default: 0).
+    seed: random seed of --jitter (default: 1).
+    per_rank: memory and time of every stage (of every rank in JSON and CSV), with the op at the memory peak and a drawing of the
+        fullest rank's iteration.
+    html: write an interactive HTML report: time, pipeline, memory over the iteration, rank groups.
+    device: device whose scratch and context --per-rank and --html count: the cluster's GPUs, or the CPU ranks of run (default: cuda).
+    kind: pipeline schedule: none, 1f1b, interleaved, zb-h1, zb-h2, zb-v, v-half, v-min or dualpipe-v, for the time alone (default:
+        the layout's).
+    timeline: write a trace of the iteration for Perfetto and chrome://tracing.
     """
 
 def check(
@@ -374,45 +364,41 @@ def check(
 
     Pins:
 
-    assume: read a Hugging Face config of an unknown model_type as if it were of this type, which every output says and export
-        refuses; without it such a config is refused.
-    set: a variable of that script, whatever the script assigns to it; may be given several times; without it the script's own value.
-    script_args: the script's own arguments, $1 and so on, in one text: --script-args '8 4096', --script-args='--tp 8'; without it
-        they are not known.
-    vocab_size: tokens of the vocabulary before padding; without it the model's, or that of a known tokenizer or one at hand.
-    global_batch: sequences per step; without it 4 Mi tokens, up to 16 Mi on 4,096 GPUs and more.
-    global_batch_tokens: tokens per step, 4M is 4,194,304; without it --global-batch counts.
-    seq: tokens per sequence, 8k is 8,192; without it the preset's, or min(model's maximum, 4096).
-    max_memory: memory a rank may use; without it the GPU's.
-    routing: who chooses experts: the router, as unevenly as --routing-skew says, or random draws in its place, as Megatron-LM's
-        --moe-router-force-load-balancing; without it natural, or as a command says.
-    lengths: lengths of the documents that fill each sequence, a JSON list of pairs of tokens and count; attention stays inside a
-        document, and a step waits for the busiest data-parallel rank; without it a sequence is one document.
-    precision: precision of the matrix products: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4; fp8
-        is fp8-current; without it bf16.
-    software: release of NVIDIA's training container whose rates count, from 25.04 to 26.08; without it 26.08.
-    grad_dtype: type of gradients and their reduction; without it fp32.
+    assume: read a Hugging Face config of an unknown model_type as this type; every output says so, and export refuses it (default:
+        refuse such a config).
+    set: value of a variable of that script; repeatable (default: the script's own value).
+    script_args: arguments of that script ($1, $2, …) in one string: --script-args '8 4096' (default: unknown).
+    vocab_size: vocabulary size before padding (default: the model's, or that of its tokenizer where known).
+    global_batch: sequences per step (default: 4 Mi tokens, up to 16 Mi on 4,096 GPUs and more).
+    global_batch_tokens: tokens per step, 4M is 4,194,304; instead of --global-batch.
+    seq: tokens per sequence, 8k is 8,192 (default: the preset's, or min(model's maximum, 4096)).
+    max_memory: memory a rank may use (default: the GPU's).
+    routing: expert routing: natural (the router's, with --routing-skew), or forced (uniform, --moe-router-force-load-balancing)
+        (default: the command's, else natural).
+    lengths: document lengths of packed sequences, a JSON list of pairs of tokens and count. Attention stays inside a document, and a
+        step waits for the slowest data-parallel rank (default: one document per sequence).
+    precision: precision of the GEMMs: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4; fp8 is
+        fp8-current (default: bf16).
+    software: release of NVIDIA's training container whose rates are used, from 25.04 to 26.08 (default: 26.08).
+    grad_dtype: dtype of gradients and their reduction (default: fp32).
     no_distributed_optimizer: every rank keeps the whole optimizer state.
-    sharding: what data-parallel ranks divide: none, optimizer (Megatron-LM's distributed optimizer), optimizer_gradients, full
-        (parameters too; both by Megatron-FSDP), or hybrid:N (full inside each of N replicas); without it what a command says, else
-        optimizer.
-    optimizer: whose state is kept, and whose step is taken; engine mgplan has all but ademamix; without it what a command says, else
-        adam (AdamW).
-    offload: what waits in the host's memory: optimizer (main parameters and moments) or a share of it, optimizer:0.5; or
-        optimizer_states, the same between two updates alone, or a share of it; and inputs of modules between forward and backward:
-        attn_norm, qkv_linear, core_attn, attn_proj, mlp_norm, expert_fc1, moe_act; without it what a command says, else nothing.
-    overlap: communication to hide; grad-reduce, param-gather and p2p are on without it.
-    no_overlap: communication not to hide.
-    attention: attention kernels; without it flash.
-    loss_fusion: kernels of Megatron-LM's loss: separate ones on fp32 copies of the logits, its own fused ones, or Transformer
-        Engine's, which keep no fp32 logits; without it none.
-    strict: refuse a Megatron-LM command of which a flag is not computed or not known.
-    engine: whose memory and time are predicted, and whether they fit: Megatron-LM's with Transformer Engine, or mgplan's own; without
-        it megatron.
-    trace: a launch that mgplan record wrote down; its words tell the world, too.
-    launch: the launch of that record that is judged, where several train.
+    sharding: state sharded over data-parallel ranks: none, optimizer (distributed optimizer), optimizer_gradients or full (with
+        parameters; both Megatron-FSDP), or hybrid:N (full inside each of N replicas) (default: the command's, else optimizer).
+    optimizer: optimizer; engine mgplan lacks ademamix (default: the command's, else adam (AdamW)).
+    offload: state kept in host memory: optimizer (main parameters and moments, updated there) or a share, optimizer:0.5;
+        optimizer_states, moved to the GPU for the update, or a share; and inputs of modules between forward and backward: attn_norm,
+        qkv_linear, core_attn, attn_proj, mlp_norm, expert_fc1, moe_act (default: the command's, else none).
+    overlap: communication to overlap with compute (default: grad-reduce, param-gather, p2p).
+    no_overlap: communication not to overlap.
+    attention: attention kernels (default: flash).
+    loss_fusion: kernels of Megatron-LM's loss. none: separate, with fp32 copies of the logits; native: Megatron-LM's fused ones; te:
+        Transformer Engine's, without fp32 logits (default: none).
+    strict: refuse a Megatron-LM command with a flag that mgplan does not model or know.
+    engine: training framework to predict: Megatron-LM with Transformer Engine, or mgplan's own (default: megatron).
+    trace: a launch recorded by mgplan record; it also gives the number of GPUs.
+    launch: number of the launch in that record, if several train.
     bridge_config: the YAML of Megatron-Bridge's ConfigContainer (ConfigContainer.to_yaml, run_config.yaml).
-    top: better layouts to list; 0 does not look for them (default: 3).
+    top: better layouts to list; 0: no search (default: 3).
     gate: one line for scripts and no search; exit code 0 runs, 2 illegal, 3 does not fit, 6 cannot say.
     save_plan: write the command as a plan, for simulate, run and export.
     threads: threads of the search; 0: all cores (default: 0).
@@ -442,9 +428,9 @@ def schedule(
 
     vpp: model chunks per pipeline rank; more than 1 interleaves (default: 1).
     group_size: microbatch group of the interleaved schedule (default: pp).
-    kind: auto: none for pp 1, interleaved for vpp > 1, else 1f1b; from zb-h1 on backwards are split: engine mgplan simulates and
-        trains these, Megatron-LM has none (default: auto).
-    forward_only: forwards alone, as in evaluation.
+    kind: auto: none for pp 1, interleaved for vpp > 1, else 1f1b. zb-h1 and later ones split the backward pass; mgplan runs them,
+        Megatron-LM does not (default: auto).
+    forward_only: forward passes only, as in evaluation.
     """
 
 def groups(
@@ -474,7 +460,7 @@ def groups(
     order: order of the axes, fastest varying first; axes of size 1 may be left out (default: tp-cp-ep-dp-pp).
     distributed_optimizer_instances: number of distributed optimizer instances; more than 1 adds the intra_partial and inter_partial
         groups (default: 1).
-    hybrid_context_parallel: dynamic context parallelism: adds the groups that documents run over, of each power of two of ranks.
+    hybrid_context_parallel: dynamic context parallelism: add the groups of each power of two of ranks.
     """
 
 def buffers(
@@ -506,18 +492,18 @@ def buffers(
 
     Pins:
 
-    assume: read a Hugging Face config of an unknown model_type as if it were of this type, which every output says and export
-        refuses; without it such a config is refused.
-    tp: with --model: tensor parallel size; without it 1.
-    pp: with --model: pipeline parallel size; without it 1.
-    vpp: with --model: model chunks per pipeline rank; without it 1.
-    ep: with --model: expert parallel size; without it what --edp says, else 1.
-    etp: with --model: expert tensor parallel size; without it tp.
-    chunk: with --model: which chunk of the rank; without it the first, and no other is cut by size.
+    assume: read a Hugging Face config of an unknown model_type as this type; every output says so, and export refuses it (default:
+        refuse such a config).
+    tp: with --model: tensor parallel size (default: 1).
+    pp: with --model: pipeline parallel size (default: 1).
+    vpp: with --model: model chunks per pipeline rank (default: 1).
+    ep: with --model: expert parallel size (default: what --edp says, else 1).
+    etp: with --model: expert tensor parallel size (default: tp).
+    chunk: with --model: which chunk of the rank (default: the first, and no other is cut by size).
     dtype: with --model: storage type of its parameters (default: bf16).
-    pp_rank: pipeline rank; ranks behind the first do not cut by size (default: 0).
-    edp: the same for expert buffers; without it dp, with --model dp·tp / (etp·ep).
-    bucket_size: elements from which on a bucket is closed; without it max(40M, 1M·dp).
+    pp_rank: pipeline rank; ranks after the first do not cut by size (default: 0).
+    edp: the same for expert buffers (default: dp, with --model dp·tp / (etp·ep)).
+    bucket_size: elements from which on a bucket is closed (default: max(40M, 1M·dp)).
     no_distributed_optimizer: no shards, so no alignment and no padding.
     pad_buckets_for_high_nccl_busbw: bucket ends at multiples of 2^16, too.
     no_grad_reduce_in_fp32: gradients in the parameters' type (bf16 for fp8) in place of fp32.

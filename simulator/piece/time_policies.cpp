@@ -223,10 +223,10 @@ bool recomputes_mlp(const PolicyContext& context) {
 void recompute_second_product(LayerEditor& layer, const PolicyContext& /*context*/) {
     const PieceSteps& forward = layer.forward_steps();
     PieceSteps& backward = layer.backward_steps();
-    const auto activation =
-        std::find_if(forward.begin(), forward.end(), [](const PieceStep& step) { return op_named(step, "activation"); });
+    const auto activates = [](const PieceStep& step) { return op_named(step, "activation") || op_named(step, "xielu"); };
+    const auto activation = std::find_if(forward.begin(), forward.end(), activates);
     const auto again = std::find_if(backward.begin(), backward.end(),
-                                    [](const PieceStep& step) { return op_named(step, "activation") && step.pass == StepPass::recompute; });
+                                    [&](const PieceStep& step) { return activates(step) && step.pass == StepPass::recompute; });
     MGPLAN_ASSERT(activation != forward.end() && again != backward.end(), "an MLP that is recomputed has its activation in both passes");
     PieceSteps second;
     for (auto step = activation + 1; step != forward.end() && !op_named(*step, "dropout_add"); ++step) {

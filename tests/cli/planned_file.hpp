@@ -7,11 +7,12 @@
 
 namespace mgplan::cli::testing::planned_file {
 
-/// A plan file of tiny-llama with these options.
+/// A plan file of tiny-llama with these options, of layouts without further switches unless the options say what to search.
 class PlanFile {
 public:
     PlanFile(const std::string& name, const std::string& options, const std::string& model = "tiny-llama") : file_(name) {
-        const Said said = say("--model " + model + " " + options + " --save-plan " + file_.path());
+        const std::string search = options.find("--search") == std::string::npos ? " --search plain" : "";
+        const Said said = say("--model " + model + " " + options + search + " --save-plan " + file_.path());
         EXPECT_EQ(said.code, kDone) << said.err;
     }
     [[nodiscard]] const std::string& path() const { return file_.path(); }

@@ -381,6 +381,14 @@ TEST(RunCommand, NamesChoicesOfThePlanThatItDoesNotUse) {
     EXPECT_THAT(say("run " + plain.path() + " --steps 1").err, Not(HasSubstr("does not use")));
 }
 
+TEST(RunCommand, ReplacesWhatMegatronLmAloneHas) {
+    const PlanFile plan("chosen.json", "--world 2 --ep 2 --etp 1 --dispatcher hybridep --search wide", "tiny-moe");
+    const Said said = say("run " + plan.path() + " --steps 1");
+    ASSERT_EQ(said.code, kDone) << said.err;
+    EXPECT_THAT(said.err, HasSubstr("mgplan: run exchanges tokens by alltoall in place of the plan's hybridep\n"));
+    EXPECT_THAT(said.out, HasSubstr("Every byte held and sent is as predicted."));
+}
+
 TEST(RunCommand, PredictsForItsOwnEngineWhateverThePlanIsFor) {
     const PlanFile usual("usual.json", "--world 2 --pp 2 --global-batch 4");
     auto json = nlohmann::ordered_json::parse(std::ifstream(usual.path()));

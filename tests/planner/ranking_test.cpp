@@ -62,8 +62,8 @@ TEST(RankLayouts, ARankIsOneLayoutsInEveryView) {
     options.headroom_bytes = 4'000'000'000;
     options.plans = 5;
     const Ranking families = rank_layouts(work, space, options);
-    ASSERT_THAT(families.plans, SizeIs(5));
-    ASSERT_GT(families.plans.back().rank, 40U);
+    ASSERT_THAT(families.plans, SizeIs(::testing::Ge(2U)));
+    ASSERT_GT(families.plans.back().rank, families.plans.size());
     options.one_per_family = options.predictions = false;
     options.plans = families.plans.back().rank + 1;
     const Ranking list = rank_layouts(work, space, options);
@@ -93,19 +93,23 @@ TEST(RankLayouts, ShowsTheFastestOfEachFamily) {
         EXPECT_EQ(apart.plans[i].rank, i + 1);
         EXPECT_THAT(apart.plans[i].others, IsEmpty());
     }
-    ASSERT_THAT(families.plans, SizeIs(6));
+    // Of the first six families those that no faster one dominates.
     const auto expected = plan_families(apart.search.best, 6);
     ASSERT_THAT(expected, SizeIs(6));
+    std::vector<RankedLayout> fastest;
+    for (const auto& family : expected) fastest.push_back(apart.search.best[family.fastest]);
+    const std::vector<std::size_t> shown = shown_plans(fastest, work);
+    ASSERT_THAT(families.plans, SizeIs(shown.size()));
     std::size_t others = 0;
-    for (std::size_t i = 0; i < expected.size(); ++i) {
-        EXPECT_EQ(families.plans[i].rank, expected[i].fastest + 1);
-        EXPECT_EQ(families.plans[i].layout, apart.search.best[expected[i].fastest].layout);
-        for (std::size_t k = 0; k < families.plans[i].others.size(); ++k)
-            EXPECT_EQ(families.plans[i].others[k], expected[i].others.at(k) + 1);
+    for (std::size_t i = 0; i < shown.size(); ++i) {
+        const auto& family = expected[shown[i]];
+        EXPECT_EQ(families.plans[i].rank, family.fastest + 1);
+        EXPECT_EQ(families.plans[i].layout, apart.search.best[family.fastest].layout);
+        for (std::size_t k = 0; k < families.plans[i].others.size(); ++k) EXPECT_EQ(families.plans[i].others[k], family.others.at(k) + 1);
         others += families.plans[i].others.size();
     }
     EXPECT_GT(others, 0U) << "or the test shows nothing";
-    EXPECT_GT(families.plans.back().rank, 6U);
+    EXPECT_GT(families.plans.back().rank, families.plans.size());
 }
 
 TEST(RankLayouts, TheOrderAloneNeedsNoPredictions) {

@@ -81,9 +81,10 @@ def test_a_table_for_notebooks(ranking):
 def test_text(ranking):
     lines = repr(ranking).splitlines()
     assert lines[0] == "llama3-8b on 16 GPUs (dgx-h100), batch of 1,024 x 4,096 tokens" and len(lines) == 12
-    layout = next(plan.layout for plan in ranking if plan.layout["cp"] > 1)
-    assert f"cp{layout['cp']} dp{layout['dp']} pp{layout['pp']} vpp{layout['vpp']} mbs{layout['micro_batch']} {layout['cp_comm_type']}" in repr(ranking)
-    assert repr(ranking[0]).startswith("<mgplan.Plan 1: dp8 pp2 vpp6 mbs2, ")
+    plain = mgplan.plan("llama3-8b", 16, search="plain", cp=2)
+    layout = plain[0].layout
+    assert f"cp2 dp{layout['dp']} pp{layout['pp']} vpp{layout['vpp']} mbs{layout['micro_batch']} {layout['cp_comm_type']}" in repr(plain)
+    assert repr(ranking[0]).startswith("<mgplan.Plan 1: tp2 dp8 mbs4, ")
 
 
 def test_a_config_with_to_dict_is_a_model():

@@ -104,6 +104,21 @@ TEST(MegatronJob, WritesSparseAttentionAsEachVersionTakesIt) {
     }
 }
 
+TEST(MegatronJob, TakesMultiTokenPredictionOutOfTheStagesToo) {
+    Plan plan = plain_plan("deepseek-v3.2");
+    StageSplitRequest split;
+    split.layers = plan.model.layers;
+    split.pp = 2;
+    split.vpp = 0;
+    split.mtp_layers = 1;
+    split.pipeline_layout = "Et*30|t*31mL";
+    plan.layout.sizes.world = plan.layout.sizes.pp = 2;
+    plan.layout.split = std::make_shared<const StageSplit>(make_stage_split(split));
+    const std::string flag = "--pipeline-model-parallel-layout";
+    EXPECT_EQ(value_of(megatron_job(plan, v0_20), flag), "Et*30|t*31L");
+    EXPECT_EQ(value_of(megatron_job(plan, dev), flag), "Et*30|t*31mL");
+}
+
 TEST(MegatronJob, RefusesWhatTheVersionHasNoFlagsForAndNamesThatWhichDoes) {
     Plan plan = plain_plan("llama3.1-8b");
     plan.training.distributed_optimizer = true;

@@ -21,13 +21,13 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-TrainerRead read(const std::string& text, const std::string& name, MegatronSurroundings surroundings = {}) {
+TrainerRead read(const std::string& text, const std::string& name, const MegatronSurroundings& surroundings = {}) {
     auto found = read_trainer_text(text, name, surroundings);
     EXPECT_TRUE(found.has_value()) << text;
     return found.value_or(TrainerRead{});
 }
 
-std::string refusal(const std::string& text, const std::string& name, MegatronSurroundings surroundings = {}) {
+std::string refusal(const std::string& text, const std::string& name, const MegatronSurroundings& surroundings = {}) {
     try {
         static_cast<void>(read_trainer_text(text, name, surroundings));
     } catch (const ConfigError& error) {
