@@ -48,7 +48,9 @@ std::string causes_text(const Diagnosis& d) {
         for (const ShownCause& cause : d.shown) table.add_row({cause.name, signed_seconds(cause.seconds), cause.evidence, cause.lever});
         text += "\n" + table.to_text(kDiagnosisWidth);
     }
-    if (d.as_predicted()) return text + "\nThe measured step is inside the prediction's interval: nothing is left to explain.\n";
+    if (d.as_predicted())
+        return text + fmt::format("\nThe measured step is within {:.0f} % of the prediction: nothing is left to explain.\n",
+                                  100 * kNothingToExplain);
     const auto possible = d.possible();
     text += fmt::format("\nunexplained: {}{}\n", signed_seconds(d.gap() < 0 ? -d.unexplained() : d.unexplained()),
                         possible.empty() ? ", and no single change below moves the prediction there" : "");
@@ -91,7 +93,7 @@ std::string memory_text(const Diagnosis& d) {
 }  // namespace
 
 bool Diagnosis::as_predicted() const {
-    return measured >= predicted.interval_low && measured <= predicted.interval_high;
+    return std::abs(gap()) <= kNothingToExplain * predicted.iteration_seconds;
 }
 
 double Diagnosis::unexplained() const {

@@ -20,6 +20,7 @@ std::string short_gpu(const ClusterSpec& cluster) {
     return cluster.gpu.substr(0, cluster.gpu.find('-'));
 }
 
+/// The name in configs/accuracy.
 std::string_view kind_of_model(const Workload& work) {
     return work.model.moe ? "mixtures" : "dense models";
 }
@@ -43,7 +44,7 @@ int bits_of(const Workload& work) {
 
 constexpr std::string_view kHybrids = "hybrids";
 
-/// `dense`, `mixtures`; and kinds without published runs: with layers that carry a state along the sequence, or with attention of which
+/// `dense`, `MoE models`; and kinds without published runs: with layers that carry a state along the sequence, or with attention of which
 /// only shapes are known.
 std::string_view words_of_model(const ModelSpec& model) {
     const LayerKinds kinds = layer_kinds(model);
@@ -51,13 +52,13 @@ std::string_view words_of_model(const ModelSpec& model) {
         if (const std::string_view own = traits_of(*mixer.layer.mixer).published_as; !own.empty()) return own;
     }
     if (std::any_of(kinds.mixers.begin(), kinds.mixers.end(), [](const LayerHalf& mixer) { return mixer.carries_state; })) return kHybrids;
-    return model.moe ? "mixtures" : "dense";
+    return model.moe ? "MoE models" : "dense";
 }
 
 }  // namespace
 
 std::optional<PublishedAccuracy> published_accuracy(const Workload& work) {
-    if (const auto words = words_of_model(work.model); words != "dense" && words != "mixtures") return std::nullopt;
+    if (const auto words = words_of_model(work.model); words != "dense" && words != "MoE models") return std::nullopt;
     for (const EmbeddedFile& file : embedded_accuracy()) {
         for (const auto& group : parse_json(file.text, fmt::format("configs/accuracy/{}.json", file.name))) {
             if (group.at("gpu") == short_gpu(work.cluster) && group.at("models") == kind_of_model(work) &&

@@ -137,9 +137,10 @@ constexpr auto kArgumentRules = std::to_array<ArgumentRule>({
     {kParser, 1236, "--cuda-graph-impl",
      [](C c) {
          // fp16 with a dynamic loss scale turns the checks off.
-         // The scope of that name is the old way to say it.
+         // The scope of that name is the old way to say it; a command without training, as records of published runs are, is let through.
          const bool whole = c.is("--cuda-graph-impl", "full_iteration") ||
-                            (c.is("--cuda-graph-impl", "local") && c.lists("--cuda-graph-scope", "full_iteration"));
+                            (c.is("--cuda-graph-impl", "local") && c.lists("--cuda-graph-scope", "full_iteration") &&
+                             c.has_one_of("--train-iters --train-samples"));
          return whole && !c.has("--no-check-for-nan-in-loss-and-grad") &&
                 !(c.has("--fp16") && c.real("--loss-scale", 0).value_or(0) == 0);
      },

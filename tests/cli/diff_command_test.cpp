@@ -25,7 +25,7 @@ protected:
     }
 
     static constexpr const char* kJob =
-        "--world 16 --model llama3-8b --cp 1 --vpp 1 --micro-batch 1 --recompute none --sequence-parallel on ";
+        "--search plain --world 16 --model llama3-8b --cp 1 --vpp 1 --micro-batch 1 --recompute none --sequence-parallel on ";
     TempFile a_{"diff_a.json"}, b_{"diff_b.json"};
 };
 
@@ -75,11 +75,12 @@ TEST_F(DiffCommand, NamesTheLargestTermsThatGoTheWayOfTheWholeFirst) {
 
 TEST_F(DiffCommand, NamesWhatIsOnForBoth) {
     const TempFile switched("diff_switched.json");
-    ASSERT_EQ(say("--world 16 --model qwen3-30b-a3b --tp 1 --cp 1 --ep 8 --pp 2 --vpp 4 --micro-batch 1 --recompute selective "
-                  "--recompute-modules moe_act --dispatcher deepep --overlap moe --save-plan " +
-                  switched.path())
-                  .code,
-              kDone);
+    ASSERT_EQ(
+        say("--search plain --world 16 --model qwen3-30b-a3b --tp 1 --cp 1 --ep 8 --pp 2 --vpp 4 --micro-batch 1 --recompute selective "
+            "--recompute-modules moe_act --dispatcher deepep --overlap moe --save-plan " +
+            switched.path())
+            .code,
+        kDone);
     EXPECT_THAT(say("diff " + switched.path() + " " + a_.path()).out, HasSubstr(" p2p selective moe_act deepep moe-overlap\n"));
 }
 

@@ -100,11 +100,11 @@ TEST(GraphsCommand, SetsPaddedExpertsBesidePartialCapture) {
 TEST(GraphsCommand, TakesAPlan) {
     const TempFile file("graphs_plan.json");
     const std::string& path = file.path();
-    ASSERT_EQ(
-        say("plan --world 8 --model llama3-8b --tp 1 --pp 4 --vpp 2 --micro-batch 1 --global-batch 32 --max-memory 10TB --save-plan " +
-            path)
-            .code,
-        kDone);
+    ASSERT_EQ(say("plan --search plain --world 8 --model llama3-8b --tp 1 --pp 4 --vpp 2 --micro-batch 1 --global-batch 32 --max-memory "
+                  "10TB --save-plan " +
+                  path)
+                  .code,
+              kDone);
     const Said said = say("graphs " + path + " --format csv");
     EXPECT_EQ(said.code, kDone) << said.err;
     // As Megatron-LM captures, whose engine the plan has.
@@ -113,10 +113,11 @@ TEST(GraphsCommand, TakesAPlan) {
               say("graphs --pp 4 --vpp 2 --microbatches 16 --model llama3-8b --format csv").out);
     // Recompute that no graph of a layer can hold gives way to graphs that nobody asked for.
     const TempFile full("graphs_plan_full.json");
-    ASSERT_EQ(
-        say("plan --world 8 --model llama3-8b --tp 1 --pp 4 --micro-batch 1 --recompute full --max-memory 10TB --save-plan " + full.path())
-            .code,
-        kDone);
+    ASSERT_EQ(say("plan --search plain --world 8 --model llama3-8b --tp 1 --pp 4 --micro-batch 1 --recompute full --max-memory 10TB "
+                  "--save-plan " +
+                  full.path())
+                  .code,
+              kDone);
     EXPECT_THAT(say("graphs " + full.path()).out, HasSubstr("no recompute, which such graphs cannot hold"));
     expect_refused("graphs " + full.path() + " --cuda-graphs attn", "full recompute");
     expect_refused("graphs " + path + " --pp 2", "a PLAN holds what --pp says");

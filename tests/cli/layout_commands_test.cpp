@@ -103,7 +103,7 @@ TEST(ScheduleCommand, PrintsSplitSchedules) {
 
 TEST(ScheduleCommand, SaysWhatRunsSplitSchedules) {
     const std::string help = in_one_line(say("schedule --help").out);
-    EXPECT_THAT(help, HasSubstr("from zb-h1 on backwards are split: engine mgplan simulates and trains these, Megatron-LM has none"));
+    EXPECT_THAT(help, HasSubstr("zb-h1 and later ones split the backward pass; mgplan runs them, Megatron-LM does not"));
 }
 
 TEST(ScheduleCommand, RefusesBadInput) {
