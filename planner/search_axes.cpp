@@ -151,7 +151,8 @@ SearchAxes read_search_axes(std::string_view text, Problems& problems) {
         if (found == kAxisWords.end()) {
             const bool alone = word == "plain" || word == "wide" || word == "recipe";
             problems.add("--search = '{}' {}; use {}", word.substr(0, 60),
-                         alone ? "stands for axes of its own and goes with no other" : "is no axis of the search", any_of_text(known));
+                         alone ? "is a whole set of axes and cannot be combined with others" : "is no axis of the search",
+                         any_of_text(known));
             break;
         }
         const auto axis = static_cast<SearchAxis>(found - kAxisWords.begin());

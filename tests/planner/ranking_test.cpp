@@ -93,7 +93,7 @@ TEST(RankLayouts, ShowsTheFastestOfEachFamily) {
         EXPECT_EQ(apart.plans[i].rank, i + 1);
         EXPECT_THAT(apart.plans[i].others, IsEmpty());
     }
-    // Of the first six families those that no faster one dominates.
+    // Families that no faster one dominates, among the first six.
     const auto expected = plan_families(apart.search.best, 6);
     ASSERT_THAT(expected, SizeIs(6));
     std::vector<RankedLayout> fastest;
