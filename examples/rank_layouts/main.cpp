@@ -20,7 +20,7 @@ int main(int argc, char** argv) try {
     space.engine = mgplan::Engine::megatron;
     mgplan::planner::RankingOptions options;
     options.headroom_bytes = workload.memory_limit / 20;
-    for (const auto& [layout, prediction, rank, alike] : mgplan::planner::rank_layouts(workload, space, options).plans) {
+    for (const auto& [layout, prediction, rank, alike, reasons] : mgplan::planner::rank_layouts(workload, space, options).plans) {
         std::printf("%zu: %s, %.3f s, %.1f GiB\n", rank, mgplan::summary(layout).c_str(), prediction.time.iteration_seconds,
                     static_cast<double>(prediction.memory.worst.peak_bytes()) / (1 << 30));
     }

@@ -36,7 +36,7 @@ class RunAndTake(faked.Scripts):
         self.assertEqual(len(pages), 1)
         page = pages[0].read_text(encoding="utf-8")
         for words in ("| fp32 | passed | 0123abc |", "| nccl_tp2 | passed |", "| 8 x 8 x 8 |  | 700 | 680 | +2.9 % | 710 |", "| PyTorch, graphs | 11.0 |", "Beside the best PyTorch: 1.10 times", "| context | 500,000,000 |",
-                      "| rank_tiny |", "matrix products", "| whole | full_iteration |", "four groups, of both ranks | + 1,000"):
+                      "| rank_tiny |", "| rank_tiny | GEMMs |", "| whole | full_iteration |", "four groups, of both ranks | + 1,000"):
             self.assertIn(words, page)
         cluster = self.tree / "configs" / "clusters" / "h100-80gb-hbm3-measured.json"
         values = json.loads(cluster.read_text(encoding="utf-8"))["calibration"]["parameters"]
