@@ -1,5 +1,6 @@
 #include "model/layers/initialization.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <string_view>
 #include <vector>
@@ -91,10 +92,9 @@ void draw_normal(const ModelSpec& model, const Parameter& parameter, const Tenso
     const std::int64_t first_column = shard.axis == 1 && !per_rank ? shard.index * shard.columns : 0;
     const Tensor all = value.view({shard.rows, shard.columns});
     for (std::int64_t row = 0, end = 0; row < shard.rows; row = end) {
-        const std::int64_t whole = shard.whole_row(row);
-        while (end < shard.rows && shard.whole_row(end) == whole + end - row &&
-               (shard.whole_row(end) < shard.whole_rows) == (whole < shard.whole_rows))
-            ++end;
+        const std::int64_t whole = shard.whole_row(row), left = shard.whole_rows - whole;  // rows before the padding
+        end = shard.block_end(row);
+        if (left > 0) end = std::min(end, row + left);
         const Tensor rows = all.slice(row, end);
         draw.first = static_cast<std::uint64_t>((per_rank ? row : whole) * draw.pitch + first_column);
         if (whole < shard.whole_rows)

@@ -28,6 +28,17 @@ std::int64_t ShardOfWhole::whole_row(std::int64_t row) const {
     return row / block * block * count + index * block + row % block;
 }
 
+std::int64_t ShardOfWhole::block_end(std::int64_t row) const {
+    if (axis != 0) return rows;
+    if (blocks.empty()) return (row / (rows / stride) + 1) * (rows / stride);
+    std::int64_t end = 0;
+    for (const std::int64_t block : blocks) {
+        end += block;
+        if (row < end) break;
+    }
+    return end;
+}
+
 std::string whole_name(const ModelSpec& model, const Parameter& parameter, const ShardPlace& place) {
     if (parameter.shared_embedding) return kTiedTable;
     if (!parameter.expert) return parameter.name;
@@ -61,21 +72,10 @@ std::vector<WholeRun> runs_in_whole(const ShardOfWhole& shard, std::int64_t begi
     MGPLAN_ASSERT(begin >= 0 && begin <= end && end <= shard.rows * shard.columns, "elements of the shard");
     const std::int64_t whole_columns = shard.whole_columns();
     const std::int64_t first_column = shard.axis == 1 ? shard.index * shard.columns : 0;
-    // Whole rows of a block follow each other in the whole too, unless columns are divided.
-    const std::int64_t rows_together = shard.axis == 1 ? 1 : shard.axis == 0 ? shard.rows / shard.stride : shard.rows;
-    const auto end_of_block = [&](std::int64_t row) {
-        if (shard.axis != 0 || shard.blocks.empty()) return (row / rows_together + 1) * rows_together;
-        std::int64_t rows = 0;
-        for (const std::int64_t block : shard.blocks) {
-            rows += block;
-            if (row < rows) break;
-        }
-        return rows;
-    };
     std::vector<WholeRun> runs;
     while (begin < end) {
         const std::int64_t row = begin / shard.columns, column = begin % shard.columns;
-        const std::int64_t stretch_end = std::min(end, end_of_block(row) * shard.columns);
+        const std::int64_t stretch_end = std::min(end, (shard.axis == 1 ? row + 1 : shard.block_end(row)) * shard.columns);
         const std::int64_t whole_row = shard.whole_row(row);
         const std::int64_t in_whole = whole_row * whole_columns + first_column + column;
         // Elements after the last row of the whole are padding; rows ascend, so nothing but padding follows.

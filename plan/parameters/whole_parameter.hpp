@@ -37,6 +37,8 @@ struct ShardOfWhole {
     [[nodiscard]] std::int64_t whole_elements() const { return whole_rows * whole_columns(); }
     /// Row of the whole that a row of the shard stands for; whole_rows or more: padding.
     [[nodiscard]] std::int64_t whole_row(std::int64_t row) const;
+    /// Row after the last one of this row's block; rows of a block follow each other in the whole too.
+    [[nodiscard]] std::int64_t block_end(std::int64_t row) const;
 };
 
 /// The name that a parameter has in every layout: an expert's is of its number in the whole model, and a tied table has one

@@ -62,7 +62,7 @@ void expect_each_row_taken(const std::string& given, int top = 12) {
     const Json plans = Json::parse(say(fmt::format("{} --format json --top {}", job, top)).out)["plans"];
     const auto rows = rows_of(say(fmt::format("{} --all --top {}", job, top)).out);
     ASSERT_GE(rows.size(), std::min<std::size_t>(3, static_cast<std::size_t>(top)));
-    for (const auto& [rank, words] : tests::sanitized_share(rows, 6)) {
+    for (const auto& [rank, words] : tests::sanitized_share(rows, 3)) {
         std::vector<std::string> line = split(job + " --format json --compare", ' ');
         line.push_back(words);
         const Said said = say(line);
