@@ -56,7 +56,8 @@ std::string list_clusters(Format format) {
     return table.to_text() +
            "\nNVLink figures are per GPU and direction; mgplan clusters show NAME prints each figure's source.\n"
            "Change single figures with --cluster NAME,key=value; the keys are gpus_per_node, host_memory_gib,\n"
-           "memory_gib, node_network_gbits_per_second, nvlink_domain and nvlink_gbytes_per_second.\n";
+           "memory_gib, network_kind (infiniband, roce, efa or slingshot), node_network_gbits_per_second,\n"
+           "nvlink_domain and nvlink_gbytes_per_second.\n";
 }
 
 /// One row per figure; with `short_sources` a source equal to the one above is not written out again.
@@ -89,6 +90,7 @@ Table figures(const ClusterSpec& cluster, bool short_sources) {
     link("PCIe", "pcie", cluster.pcie);
     link("network per GPU", "network", cluster.network);
     if (cluster.direct_links) row("links", "one for each pair of GPUs", "", "direct_links");
+    row("network kind", std::string(to_string(cluster.network_kind)), "", "network_kind");
     row("NICs per node", std::to_string(cluster.nics_per_node), "", "nics_per_node");
     row("NVLink SHARP", cluster.nvls ? "yes" : "no", "", "nvls");
     row("compute capability", fmt::format("{}.{}", cluster.compute_capability / 10, cluster.compute_capability % 10), "",

@@ -260,7 +260,7 @@ void declare_workload_options(Options& options, WorkloadOptions& values, bool wi
                     "vocabulary size before padding (default: the model's, or that of its tokenizer where known)");
     options.text("cluster", values.cluster, "NAME[,KEY=VALUE...]|FILE",
                  "a preset (mgplan clusters), with changed values (gpus_per_node, nvlink_domain, nvlink_gbytes_per_second, "
-                 "node_network_gbits_per_second, memory_gib, host_memory_gib), or a file");
+                 "node_network_gbits_per_second, network_kind, memory_gib, host_memory_gib), or a file");
     options.integer("global-batch", values.global_batch, 1, std::int64_t{1} << 31,
                     "sequences per step (default: 4 Mi tokens, up to 16 Mi on 4,096 GPUs and more)");
     options.count("global-batch-tokens", values.global_batch_tokens, 1, std::int64_t{1} << 58,

@@ -64,6 +64,12 @@ bool hybrid_ep_knows(const ClusterSpec& cluster) {
     return !is_amd(cluster) && major >= 8 && major <= 10 && cluster.nvlink_domain >= 2;
 }
 
+/// True if the search's own choice of DeepEP or HybridEP would exchange over a network whose verbs GPUs cannot post. A job that states
+/// the dispatcher may have a port (UCCL, NVSHMEM over libfabric) and is predicted.
+bool switched_beyond_verbs(const Workload& w, const Layout& l) {
+    return is_flex(l) && !w.cluster.gpus_post_to_network() && l.sizes.ep * l.sizes.etp > w.cluster.fast_domain();
+}
+
 /// True if the job could use HybridEP, ignoring its graphs.
 bool hybrid_ep_suits(const Workload& w) {
     return exchanges_bf16(w) && hybrid_ep_knows(w.cluster);
@@ -229,6 +235,14 @@ constexpr auto kSwitchRules = std::to_array<Rule>({
          return fmt::format(
              "dispatcher {} combines tokens in bf16 alone, and these are {}; use alltoall, or a --precision that computes in bf16",
              dispatcher_word(dispatcher_of(w, l)), to_string(w.training.compute_dtype()));
+     },
+     false, kNoTail},
+    {"flex_dispatcher_reaches_other_nodes", "DeepEP or HybridEP between nodes without InfiniBand or RoCE", Level::switches,
+     switched_beyond_verbs,
+     [](W w, L l) {
+         return fmt::format(
+             "dispatcher {} posts InfiniBand verbs from the GPU, and the network of {} is {}; use alltoall, or ep x etp <= {}",
+             dispatcher_word(dispatcher_of(w, l)), w.cluster.name, to_string(w.cluster.network_kind), w.cluster.fast_domain());
      },
      false, kNoTail},
     // Megatron-Bridge training/flex_dispatcher_backend.py: Ampere, Hopper, B200 and B300, whose nodes suit DeepEP; not GB200 and GB300,

@@ -1,5 +1,7 @@
 #include "plan/cluster/cluster_spec.hpp"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "plan/cluster/cluster_limits.hpp"
@@ -7,6 +9,8 @@
 
 namespace mgplan {
 namespace {
+
+constexpr std::array<std::string_view, 4> kNetworkKinds{"infiniband", "roce", "efa", "slingshot"};
 
 /// NaN fails both comparisons and so is refused as well.
 bool within(double value, double low, double high) {
@@ -29,6 +33,20 @@ void check_count(Problems& problems, const std::string& where, const char* name,
 }
 
 }  // namespace
+
+std::string_view to_string(NetworkKind kind) {
+    return kNetworkKinds[static_cast<std::size_t>(kind)];
+}
+
+std::optional<NetworkKind> parse_network_kind(std::string_view text) {
+    const auto found = std::ranges::find(kNetworkKinds, text);
+    if (found == kNetworkKinds.end()) return std::nullopt;
+    return static_cast<NetworkKind>(found - kNetworkKinds.begin());
+}
+
+std::vector<std::string> network_kind_names() {
+    return {kNetworkKinds.begin(), kNetworkKinds.end()};
+}
 
 double ClusterSpec::peak(Precision precision) const {
     const auto found = peak_flops.find(precision);

@@ -20,6 +20,13 @@ struct LinkSpec {
 };
 
 /// One homogeneous cluster. Bandwidths in bytes/s, rates in FLOP/s, latencies in seconds, memory in bytes.
+/// Fabric between nodes. It decides the rate of an all-to-all and which dispatchers reach other nodes.
+enum class NetworkKind : std::uint8_t { infiniband, roce, efa, slingshot };
+
+[[nodiscard]] std::string_view to_string(NetworkKind kind);
+[[nodiscard]] std::optional<NetworkKind> parse_network_kind(std::string_view text);
+[[nodiscard]] std::vector<std::string> network_kind_names();
+
 struct ClusterSpec {
     std::string name;
     std::string gpu;                         ///< "H100-SXM5-80GB"
@@ -37,6 +44,7 @@ struct ClusterSpec {
     LinkSpec pcie;              ///< per GPU, inside a node without NVLink
     LinkSpec host;              ///< per GPU, to the host's memory; no bandwidth: that of PCIe
     LinkSpec network;           ///< per GPU: the node's network divided by gpus_per_node
+    NetworkKind network_kind = NetworkKind::infiniband;
     int nics_per_node = 8;
     bool nvls = false;                           ///< in-switch reductions (NVLink SHARP)
     int compute_capability = 90;                 ///< 80, 90, 100, 103
@@ -50,6 +58,8 @@ struct ClusterSpec {
     [[nodiscard]] int fast_domain() const { return nvlink_domain > 1 ? nvlink_domain : gpus_per_node; }
     /// Bytes/s of each direction between a GPU and its host's memory.
     [[nodiscard]] double host_bandwidth() const { return host.bandwidth > 0 ? host.bandwidth : pcie.bandwidth; }
+    /// True if DeepEP and HybridEP reach other nodes: both post RDMA verbs of InfiniBand or RoCE from the GPU.
+    [[nodiscard]] bool gpus_post_to_network() const { return network_kind == NetworkKind::infiniband || network_kind == NetworkKind::roce; }
     /// Dense peak of a precision; 0 where the GPU has none.
     [[nodiscard]] double peak(Precision precision) const;
 };

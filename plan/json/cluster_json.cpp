@@ -13,6 +13,7 @@
 #include "plan/cluster/cluster_limits.hpp"
 #include "plan/cluster/cluster_names.hpp"
 #include "plan/text/embedded_files.hpp"
+#include "plan/text/enum_reader.hpp"
 #include "plan/text/errors.hpp"
 #include "plan/text/json_reader.hpp"
 #include "plan/text/text.hpp"
@@ -85,7 +86,7 @@ constexpr const char* kNvlinkKey = "nvlink_gbytes_per_second";
 constexpr const char* kNodeNetworkKey = "node_network_gbits_per_second";
 
 std::vector<std::string> override_keys() {
-    return {"gpus_per_node", "host_memory_gib", "memory_gib", kNodeNetworkKey, "nvlink_domain", kNvlinkKey};
+    return {"gpus_per_node", "host_memory_gib", "memory_gib", "network_kind", kNodeNetworkKey, "nvlink_domain", kNvlinkKey};
 }
 
 /// The key that a word of --cluster means. Two keys had names that left open whether they count bits or bytes; plans that are saved hold
@@ -93,6 +94,7 @@ std::vector<std::string> override_keys() {
 std::string override_key(const std::string& word) {
     if (word == "nvlink_gbps") return kNvlinkKey;
     if (word == "node_network_gbps") return kNodeNetworkKey;
+    if (word == "network") return "network_kind";
     return word;
 }
 
@@ -149,6 +151,15 @@ void apply_overrides(ClusterSpec& cluster, const std::map<std::string, std::stri
         }
     }
     cluster.network.bandwidth = node_network / cluster.gpus_per_node;
+    if (given.contains("network_kind")) {
+        const std::string& word = given.at("network_kind");
+        if (const auto kind = parse_network_kind(word)) {
+            cluster.network_kind = *kind;
+            note("network_kind", "network_kind");
+        } else {
+            problems.add("--cluster: network_kind = '{}' is not known; use {}", word.substr(0, 60), any_of_text(network_kind_names()));
+        }
+    }
     if (given.contains("nvlink_domain")) {
         cluster.nvlink_domain = static_cast<int>(read_integer(problems, "--cluster: nvlink_domain", given.at("nvlink_domain"),
                                                               limits::kNvlinkDomain.low, limits::kNvlinkDomain.high));
@@ -217,6 +228,7 @@ Json cluster_to_json(const ClusterSpec& cluster) {
               {"compute_capability", cluster.compute_capability},
               {"sources", Json(cluster.sources)}};
     if (!cluster.measured_products.empty()) json["measured_products"] = rates_to_json(cluster.measured_products);
+    if (cluster.network_kind != NetworkKind::infiniband) json["network_kind"] = to_string(cluster.network_kind);
     if (cluster.direct_links) json["direct_links"] = true;
     if (cluster.host_memory_bytes > 0) json["host_memory_bytes"] = cluster.host_memory_bytes;
     if (cluster.gpu_watts > 0) json["gpu_watts"] = cluster.gpu_watts;
@@ -242,6 +254,9 @@ ClusterSpec cluster_from_json(const Json& json, const std::string& where) {
     cluster.nvlink = link_from_json(reader, "nvlink");
     cluster.pcie = link_from_json(reader, "pcie");
     cluster.network = link_from_json(reader, "network");
+    if (reader.has("network_kind"))
+        cluster.network_kind = read_enum(reader, "network_kind", parse_network_kind, network_kind_names(), cluster.network_kind);
+    reader.ignore("network_kind");
     if (reader.has("host")) cluster.host = link_from_json(reader, "host");
     reader.ignore("host");
     cluster.nics_per_node = static_cast<int>(reader.integer("nics_per_node", limits::kNicsPerNode.low, limits::kNicsPerNode.high));
@@ -310,7 +325,7 @@ ClusterSpec load_cluster(const std::string& text) {
             problems.add("--cluster: unknown key '{}'; {}the keys are {}", key.substr(0, 60), hint.empty() ? "" : hint + " ",
                          fmt::join(keys, ", "));
         } else if (equals == std::string::npos) {
-            problems.add("--cluster: {} needs a value; write {}=NUMBER", key, key);
+            problems.add("--cluster: {} needs a value; write {}={}", key, key, key == "network_kind" ? "NAME" : "NUMBER");
         } else if (!given.emplace(key, words[i].substr(equals + 1)).second) {
             problems.add("--cluster: {} is given twice; give it once", key);
         }

@@ -27,9 +27,9 @@ namespace mgplan {
 
 /// Reads "dgx-a100-80g,node_network_gbits_per_second=800,gpus_per_node=4" or a file's path; "h100" is dgx-h100, as far as one preset has
 /// that GPU. Keys: gpus_per_node, nvlink_domain, memory_gib, node_network_gbits_per_second (of the whole node; once node_network_gbps),
-/// nvlink_gbytes_per_second (per GPU and direction; once nvlink_gbps). A change of gpus_per_node keeps the node's network unless that is
-/// given too, and the NVLink domain where it was larger than a node. Throws ConfigError (unknown preset with nearest names, unknown key,
-/// value out of range).
+/// nvlink_gbytes_per_second (per GPU and direction; once nvlink_gbps), network_kind (or network). A change of gpus_per_node keeps the
+/// node's network unless that is given too, and the NVLink domain where it was larger than a node. Throws ConfigError (unknown preset with
+/// nearest names, unknown key, value out of range).
 [[nodiscard]] ClusterSpec load_cluster(const std::string& text);
 
 /// A sentence for each key in `text` that has a clearer name by now: nvlink_gbps is in gigabytes, node_network_gbps in gigabits.

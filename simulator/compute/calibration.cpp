@@ -267,6 +267,10 @@ Calibration default_calibration(const ClusterSpec& cluster) {
                     : cluster.compute_capability >= architectures::kHopper  ? hopper()
                                                                             : ampere();
     follow_measured_products(c, cluster);
+    // AWS's benchmark of Qwen3-30B-A3B on 64 H100 (awslabs/awsome-distributed-ai, RESULTS.md) without overlap, micro-batch 4, ep 16 and 32:
+    // beside nccl-tests' rates of EFA each exchange takes another 1 / 41 s a gigabyte. Which layer takes it is not published. The form, in
+    // place of a share of the line rate, follows from Kimi-K2 on B300, whose line is twice as fast (docs/decisions/0030).
+    if (cluster.network_kind == NetworkKind::efa) c.exchange_stage = 41e9;
     // NVIDIA, "Getting Started with CUDA Graphs" (developer.nvidia.com/blog/cuda-graphs, 2019): 3.8 us a kernel that a C++ program on a
     // V100 launches without waiting. mgplan's trainer takes 0.2 us between two ops, measured on a CPU, on no GPU yet.
     c.issue_seconds = 4e-6;

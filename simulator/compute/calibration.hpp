@@ -63,6 +63,7 @@ struct Calibration {
     double pcie_efficiency = 0;
     double network_efficiency = 0;
     double message_growth = 0;         ///< exponent with which an all-to-all's network bandwidth grows with the bytes for a peer
+    double exchange_stage = 0;         ///< bytes/s of a stage that an all-to-all passes after the network; 0: none
     double collective_seconds = 0;     ///< fixed cost of one collective call under NCCL's Simple protocol
     double low_latency_seconds = 0;    ///< fixed cost under the LL and LL128 protocols
     double low_latency_bandwidth = 0;  ///< share of the bandwidth under LL and LL128; 0: not modelled

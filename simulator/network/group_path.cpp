@@ -26,6 +26,7 @@ GroupPath group_path(std::span<const GridAxis> axes, const ClusterSpec& cluster,
                             : cluster.pcie.bandwidth * calibration.pcie_efficiency;
     path.network = cluster.network.bandwidth * calibration.network_efficiency;
     path.message_growth = calibration.message_growth;
+    path.exchange_stage = calibration.exchange_stage;
     path.latency_inside = by_nvlink ? cluster.nvlink.latency : cluster.pcie.latency;
     path.latency = path.crosses_network() ? cluster.network.latency : path.latency_inside;
     path.one_port = !by_nvlink;

@@ -31,6 +31,7 @@ struct GroupPath {
     bool one_port = false;              ///< traffic to the network passes through the link that joins the domain (PCIe)
     double growth = 0;                  ///< exponent with which `inside` grows with the bytes; 0: constant
     double message_growth = 0;          ///< exponent with which `network` grows with the bytes for one peer; 0: constant
+    double exchange_stage = 0;          ///< bytes/s of a stage that an all-to-all passes after the network; 0: none
     [[nodiscard]] bool crosses_network() const { return ranks > ranks_per_domain; }
     [[nodiscard]] bool single() const { return ranks <= 1; }
     [[nodiscard]] double domains() const { return static_cast<double>(ranks) / static_cast<double>(ranks_per_domain); }
@@ -52,8 +53,9 @@ struct GroupPath {
     }
     /// Bytes/s between domains if a rank sends `bytes` to each of its peers at once.
     [[nodiscard]] double network_of_messages(double bytes) const {
-        return message_growth > 0 && bytes > 0 && bytes < kFullMessageBytes ? network * std::pow(bytes / kFullMessageBytes, message_growth)
-                                                                            : network;
+        const bool small = message_growth > 0 && bytes > 0 && bytes < kFullMessageBytes;
+        const double wire = small ? network * std::pow(bytes / kFullMessageBytes, message_growth) : network;
+        return exchange_stage > 0 ? 1 / (1 / wire + 1 / exchange_stage) : wire;
     }
     /// Bytes/s of a ring over an array of `bytes`. Across domains the bandwidth does not depend on `bytes`: no table by size is available.
     /// There each member of a domain drives a ring through its own adapter, so the rings run at the sum of their adapters. Every ring

@@ -79,6 +79,16 @@ inline std::vector<Case> dispatcher_cases() {
              switch_on(layout, {.dispatcher = TokenDispatcher::deep_ep});
          },
          {"deepep", "bf16 alone", "these are fp16", "use alltoall, or a --precision that computes in bf16"}},
+        {"flex_dispatcher_reaches_other_nodes",
+         "mixtral-8x7b",
+         8,
+         ep8,
+         [](Workload& work, Layout& layout) {
+             work.cluster.network_kind = NetworkKind::efa;
+             work.cluster.gpus_per_node = work.cluster.nvlink_domain = 4;
+             switch_on(layout, {.dispatcher = TokenDispatcher::deep_ep});
+         },
+         {"deepep", "is efa", "use alltoall, or ep x etp <= 4"}},
         {"deepep_reaches_its_ranks",
          "mixtral-8x7b",
          8,

@@ -75,6 +75,10 @@ Workload random_job(Dice& dice) {
     if (dice.once_in(6)) switches.weight_shards.dense = 2;
     if (dice.once_in(6)) switches.bf16_layers_at_start = 1;
     if (dice.once_in(8)) switches.offloaded_layers = 2;
+    if (dice.once_in(4)) {
+        work.cluster.network_kind = NetworkKind::efa;
+        work.cluster.gpus_per_node = work.cluster.nvlink_domain = 4;
+    }
     return work;
 }
 

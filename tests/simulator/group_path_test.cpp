@@ -62,6 +62,16 @@ TEST(GroupPath, TakesSoMuchOfARackAsDividesTheJob) {
     EXPECT_EQ(used_gpus_of_domain(rack, 101), 72) << "nothing divides it";
 }
 
+TEST(GroupPath, OverEfaPassesAnotherStageInExchangesAlone) {
+    ClusterSpec cluster = load_cluster("dgx-h100");
+    const GroupPath over_infiniband = group_path(std::array{GridAxis{Axis::ep, 16, 1}}, cluster, default_calibration(cluster));
+    cluster.network_kind = NetworkKind::efa;
+    const GroupPath over_efa = group_path(std::array{GridAxis{Axis::ep, 16, 1}}, cluster, default_calibration(cluster));
+    const double bytes = 1 << 22, stage = default_calibration(cluster).exchange_stage;
+    EXPECT_DOUBLE_EQ(1 / over_efa.network_of_messages(bytes), 1 / over_infiniband.network_of_messages(bytes) + 1 / stage);
+    EXPECT_EQ(over_efa.ring_bandwidth(bytes), over_infiniband.ring_bandwidth(bytes));
+}
+
 TEST(GroupPath, OfOneRankIsSingle) {
     EXPECT_TRUE(path({}).single());
     EXPECT_TRUE(path({{Axis::tp, 1, 1}}).single());

@@ -206,6 +206,19 @@ TEST(ClusterOverrides, NvlinkDomainFollowsTheNodeUnlessItSpansNodes) {
     EXPECT_EQ(load_cluster("dgx-h100,gpus_per_node=4,nvlink_domain=8").nvlink_domain, 8);
 }
 
+TEST(ClusterOverrides, NameTheKindOfNetwork) {
+    EXPECT_EQ(load_cluster("dgx-h100").network_kind, NetworkKind::infiniband);
+    const ClusterSpec cluster = load_cluster("dgx-h100,network=efa");
+    EXPECT_EQ(cluster.network_kind, NetworkKind::efa);
+    EXPECT_EQ(cluster.sources.at("network_kind"), "given with --cluster as network_kind=efa");
+    EXPECT_EQ(cluster_from_json(cluster_to_json(cluster), "file").network_kind, NetworkKind::efa);
+    EXPECT_THAT(problems_of("dgx-h100,network_kind=ethernet"),
+                HasSubstr("network_kind = 'ethernet' is not known; use infiniband, roce, efa or slingshot"));
+    auto json = cluster_to_json(cluster);
+    json["network_kind"] = "tcp";
+    EXPECT_THROW((void)cluster_from_json(json, "file"), ConfigError);
+}
+
 TEST(ClusterOverrides, ChangeMemoryAndNvlink) {
     const ClusterSpec cluster = load_cluster("dgx-h100,memory_gib=40.5,nvlink_gbytes_per_second=225");
     EXPECT_EQ(cluster.memory_bytes, 43486543872);  // 40.5 * 2^30
