@@ -268,7 +268,7 @@ Calibration default_calibration(const ClusterSpec& cluster) {
                                                                             : ampere();
     follow_measured_products(c, cluster);
     // AWS's benchmark of Qwen3-30B-A3B on 64 H100 (awslabs/awsome-distributed-ai, RESULTS.md) without overlap, micro-batch 4, ep 16 and 32:
-    // beside nccl-tests' rates of EFA each exchange takes another 1 / 41 s a gigabyte. Which layer takes it is not published. The form, in
+    // in addition to nccl-tests' rates of EFA each exchange takes 1 / 41 s a gigabyte. Which layer takes it is not published. The form, in
     // place of a share of the line rate, follows from Kimi-K2 on B300, whose line is twice as fast (docs/decisions/0030).
     if (cluster.network_kind == NetworkKind::efa) c.exchange_stage = 41e9;
     // NVIDIA, "Getting Started with CUDA Graphs" (developer.nvidia.com/blog/cuda-graphs, 2019): 3.8 us a kernel that a C++ program on a

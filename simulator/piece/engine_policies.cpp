@@ -184,6 +184,12 @@ constexpr EnginePolicy kPolicies[] = {
     {"experts are quantised one by one", in(Piece::mixture), "grouped linear layers", "launches", kNoBytes,
      "transformer_engine/pytorch/module/grouped_linear.py; transformer_engine/common/gemm/cublaslt_gemm.cu", timed::quantises_by_expert,
      timed::quantise_by_expert},
+    {"weight gradients are added by kernels of their own", kHalves | in(Piece::loss) | in(Piece::mtp_front),
+     "linear layers under --no-gradient-accumulation-fusion", "kernels", kNoBytes,
+     "megatron/core/distributed/distributed_data_parallel.py, _make_backward_post_hook", timed::adds_gradients_apart,
+     timed::add_gradients_apart},
+    {"PyTorch's kernels turn queries and keys", in(Piece::attention), "rotary embedding under --no-rope-fusion", "kernels", kNoBytes,
+     "megatron/core/models/common/embeddings/rope_utils.py, _apply_rotary_pos_emb_bshd", timed::turns_by_pytorch, timed::turn_by_pytorch},
 };
 
 }  // namespace

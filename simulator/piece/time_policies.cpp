@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "plan/text/errors.hpp"
@@ -235,6 +236,59 @@ void recompute_second_product(LayerEditor& layer, const PolicyContext& /*context
         second.back().number += 1'000'000;  // another collective than the forward's
     }
     backward.insert(again + 1, second.begin(), second.end());
+}
+
+namespace {
+
+/// Elements of the weight that a step computes the gradient of; 0: it does not.
+double gradient_elements(const PieceStep& step) {
+    const auto& [product, grouped] = std::tie(step.op.product, step.op.grouped);
+    if (product.m > 0 && product.accumulate) return static_cast<double>(product.m) * static_cast<double>(product.n);
+    if (grouped.groups > 0 && grouped.accumulate)
+        return static_cast<double>(grouped.groups) * static_cast<double>(grouped.m) * static_cast<double>(grouped.n);
+    return 0;
+}
+
+}  // namespace
+
+bool adds_gradients_apart(const PolicyContext& context) {
+    return !context.megatron().gradient_accumulation_fusion && context.megatron().fully_sharded.kind == FullyShardedKind::none;
+}
+
+void add_gradients_apart(LayerEditor& layer, const PolicyContext& context) {
+    // The hook reads the gradient, and reads and writes the main gradient.
+    const auto element = static_cast<double>(bytes_of(context.sizes.dtype) + 2 * bytes_of(context.training.grad_dtype));
+    PieceSteps& steps = layer.backward_steps();
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+        const double elements = gradient_elements(steps[i]);
+        if (elements == 0) continue;
+        PieceStep sum = stream_op(steps[i], "add_gradient", elements * element);
+        sum.op.launches = std::max<std::int64_t>(1, steps[i].op.grouped.groups);
+        insert_at(steps, ++i, sum);
+    }
+}
+
+bool turns_by_pytorch(const PolicyContext& context) {
+    return !context.megatron().rope_fusion;
+}
+
+void turn_by_pytorch(LayerEditor& layer, const PolicyContext& context) {
+    // Passes over queries or keys, reads and writes: negated half 1, joined with the other half 2, times cosine 2, times sine 2, sum 3,
+    // joined with what is not turned 2. Backward: times cosine 2, times sine 2, negated half 1, joined halves 2, sum 3, zeros and copy of
+    // the part 3. Latent attention sorts even and odd values too. The fused kernel's two passes are in the record.
+    const double latent = context.latent() != nullptr ? 2 : 0;
+    constexpr std::int64_t kKernels = 7;
+    for (PieceSteps* steps : {&layer.forward_steps(), &layer.backward_steps()}) {
+        for (std::size_t i = 0; i < steps->size(); ++i) {
+            const PieceStep& step = (*steps)[i];
+            if (!op_named(step, "rotary")) continue;
+            const double passes = (step.pass == StepPass::input_gradient ? 13 : 12) + latent - 2;
+            PieceStep more =
+                stream_op(step, "unfused_rotary", passes / 2 * static_cast<double>(step.op.bytes_read + step.op.bytes_written));
+            more.op.launches = kKernels;
+            insert_at(*steps, ++i, more);
+        }
+    }
 }
 
 // --- Ends ----------------------------------------------------------------------------------------------------------------

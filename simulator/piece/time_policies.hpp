@@ -83,6 +83,14 @@ void sort_in_place(LayerEditor& layer, const PolicyContext& context);
 void route_by_pytorch(LayerEditor& layer, const PolicyContext& context);
 /// The halves of the experts' first GEMM result are clamped and joined by separate kernels before a gated GELU.
 void clamp_products(LayerEditor& layer, const PolicyContext& context);
+/// Without gradient accumulation fusion a hook adds each weight's gradient to the main gradient, which a GEMM adds to otherwise.
+[[nodiscard]] bool adds_gradients_apart(const PolicyContext& context);
+void add_gradients_apart(LayerEditor& layer, const PolicyContext& context);
+
+/// Without rope fusion PyTorch's element-wise kernels turn queries and keys.
+[[nodiscard]] bool turns_by_pytorch(const PolicyContext& context);
+void turn_by_pytorch(LayerEditor& layer, const PolicyContext& context);
+
 /// Embedding: creates a table of zeros, adds the tokens' rows, and adds the whole table to the gradient buffer.
 void make_table_gradient(LayerEditor& layer, const PolicyContext& context);
 /// Loss: over an fp32 copy of the logits, or compiled to two passes over them.

@@ -153,6 +153,29 @@ TEST_F(TimePolicies, PassScoresThroughPytorchWhereTheFusedSoftmaxDoesNotTakeThem
     EXPECT_EQ(bytes(Piece::attention, false, "softmax_passes"), 5 * scores / 2);
 }
 
+TEST_F(TimePolicies, AddWeightGradientsByKernelsOfTheirOwnWithoutFusion) {
+    EXPECT_EQ(count(Piece::dense, true, "add_gradient"), 0);
+    training.megatron.gradient_accumulation_fusion = false;
+    EXPECT_EQ(count(Piece::dense, true, "add_gradient"), count(Piece::dense, true, "+="));
+    const std::int64_t weights = (3 + 1) * kHidden * kHidden;
+    EXPECT_EQ(bytes(Piece::attention, true, "add_gradient"), weights * (2 + 4 + 4)) << "bf16 gradient, fp32 main gradient there and back";
+    model.moe.emplace();
+    model.moe->experts = 4;
+    model.moe->ffn = 512;
+    model.moe->grouped_gemm = true;
+    EXPECT_GT(bytes(Piece::mixture, true, "add_gradient"), 0);
+    training.megatron.fully_sharded.kind = FullyShardedKind::megatron_fsdp;
+    EXPECT_EQ(count(Piece::attention, true, "add_gradient"), 0) << "its buckets take the gradients";
+}
+
+TEST_F(TimePolicies, TurnQueriesAndKeysByPytorchWithoutRopeFusion) {
+    EXPECT_EQ(count(Piece::attention, false, "unfused_rotary"), 0);
+    const std::int64_t fused = bytes(Piece::attention, false, "rotary");
+    training.megatron.rope_fusion = false;
+    EXPECT_EQ(bytes(Piece::attention, false, "unfused_rotary"), 5 * fused) << "12 passes, 2 of which the record has";
+    EXPECT_EQ(bytes(Piece::attention, true, "unfused_rotary"), 11 * fused / 2);
+}
+
 TEST_F(TimePolicies, SendBesideTheRingsBackward) {
     sizes.cp = 2;
     sizes.cp_comm_type = CpCommType::p2p;
