@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <iterator>
 #include <map>
+#include <optional>
 #include <ostream>
 #include <span>
 #include <string>
@@ -14,14 +16,18 @@
 
 #include "cli/command.hpp"
 #include "cli/job_source.hpp"
+#include "cli/judged_recipe.hpp"
 #include "cli/options.hpp"
 #include "cli/plan_file.hpp"
 #include "cli/workload_options.hpp"
+#include "formats/megatron/bridge_config.hpp"
+#include "formats/megatron/bridge_recipes.hpp"
 #include "formats/megatron/megatron_flags.hpp"
 #include "formats/megatron/megatron_words.hpp"
 #include "plan/plan.hpp"
 #include "plan/text/shell_quoting.hpp"
 #include "plan/text/text.hpp"
+#include "plan/text/text_file.hpp"
 #include "planner/constraints.hpp"
 #include "planner/dynamic_context.hpp"
 #include "planner/exact_ranking.hpp"
@@ -326,6 +332,7 @@ struct CheckOptions {
     std::optional<std::string> plan_path;
     bool gate = false, list_flags = false;
     std::vector<std::string> files;  ///< at most one
+    std::optional<std::string> recipe;
 };
 
 void declare(Options& options, CheckOptions& values, WorkloadOptions& workload) {
@@ -340,6 +347,9 @@ void declare(Options& options, CheckOptions& values, WorkloadOptions& workload) 
     options.integer("launch", workload.launch, 1, 4096, "number of the launch in that record, if several train");
     options.text("bridge-config", workload.bridge_config, "FILE",
                  "the YAML of Megatron-Bridge's ConfigContainer (ConfigContainer.to_yaml, run_config.yaml)");
+    options.text("recipe", values.recipe, "NAME",
+                 "a recipe of Megatron-Bridge (mgplan recipes); FILE or --bridge-config may hold overrides of it, and words after -- are "
+                 "section.field=value");
     options.group("Answer");
     options.integer("top", values.top, 0, 100, "better layouts to list; 0: no search");
     options.flag("gate", values.gate, "one line for scripts and no search; exit code 0 runs, 2 illegal, 3 does not fit, 6 cannot say");
@@ -348,19 +358,64 @@ void declare(Options& options, CheckOptions& values, WorkloadOptions& workload) 
     options.integer("threads", values.threads, 0, 1024, "threads of the search; 0: all cores");
 }
 
+/// The recipe that a launch of Megatron-Bridge names ("python run_recipe.py --recipe NAME …"); nothing: it names none.
+std::optional<std::string> recipe_in(std::span<const std::string> command) {
+    constexpr std::string_view kOption = "--recipe";
+    for (std::size_t i = 0; i < command.size(); ++i) {
+        if (command[i] == kOption && i + 1 < command.size()) return command[i + 1];
+        if (command[i].starts_with(kOption) && command[i][kOption.size()] == '=') return command[i].substr(kOption.size() + 1);
+    }
+    return std::nullopt;
+}
+
+/// Makes the recipe, with the changes of a file and of the words after "--", the configuration to judge, for the GPUs that it is made for
+/// where no option says otherwise. Returns the words of the answer for it. Throws ConfigError.
+std::string take_recipe(const std::string& name, std::span<const std::string> words, Options& options, CheckOptions& values,
+                        WorkloadOptions& workload, Console& console) {
+    if (workload.megatron_args || workload.trace || (workload.bridge_config && !values.files.empty()))
+        throw ConfigError("--recipe goes with one file of overrides; give that as FILE or --bridge-config, and no other command");
+    const formats::BridgeRecipe& recipe = named_recipe(name);
+    const std::optional<std::string> path = values.files.empty() ? workload.bridge_config : values.files.front();
+    std::vector<std::string> overrides;
+    const bool is_launch = recipe_in(words).has_value();  // its other words start a program
+    std::copy_if(words.begin(), words.end(), std::back_inserter(overrides), [&](const std::string& word) {
+        const auto equals = word.find('=');
+        return !is_launch ||
+               (!word.starts_with('-') && equals != std::string::npos && word.substr(0, equals).find('.') != std::string::npos);
+    });
+    std::string text;
+    if (const GivenText* given = options.contents("bridge-config"))
+        text = given->text;
+    else if (path)
+        text = read_text_file(*path, "--recipe");
+    const std::string where = fmt::format("recipe {}", recipe.name);
+    console.texts["bridge-config"] = {where, formats::changed_bridge_config(recipe_config(recipe), text, path.value_or(where), overrides)};
+    options.use_texts(console);
+    workload.bridge_config = where;
+    if (!workload.world) workload.world = recipe.gpus;
+    if (const std::string cluster = cluster_of(recipe); !options.given("cluster") && !cluster.empty()) workload.cluster = cluster;
+    const std::size_t changes = overrides.size();
+    return fmt::format("recipe {} of {}{}{}", recipe.name, formats::bridge_recipes().release,
+                       path ? fmt::format(", changed by {}", *path) : "",
+                       changes > 0 ? fmt::format(", {}", counted(static_cast<std::int64_t>(changes), "override")) : "");
+}
+
 }  // namespace
 
 int run_check(const std::vector<std::string>& args, Console& given_console) {
     // The words after "--" are a command, as if a file held them.
     const auto words = std::find(args.begin(), args.end(), "--");
     Console console = given_console;
-    if (words != args.end()) console.texts["megatron-args"] = {"the command", shell_words({words + 1, args.end()})};
+    const std::vector<std::string> command(words == args.end() ? words : words + 1, args.end());
+    const bool of_recipe = recipe_in(command) || recipe_in(std::vector<std::string>(args.begin(), words));
+    if (words != args.end() && !of_recipe) console.texts["megatron-args"] = {"the command", shell_words(command)};
     Options options(
         "check FILE --world N [options]\n"
         "check --world N [options] -- COMMAND\n"
         "check --megatron-args FILE --world N [options]\n"
         "check --trace RECORD [options]\n"
-        "check --bridge-config FILE --world N [options]",
+        "check --bridge-config FILE --world N [options]\n"
+        "check --recipe NAME [FILE] [options] [-- section.field=value…]",
         "Judges a Megatron-LM command, the launch that mgplan record wrote down, or a resolved configuration of Megatron-Bridge: is it "
         "legal, does it fit, how fast is it, and which layouts of the same model and batch are "
         "faster? Exit code 2 when it is not legal, 3 when it does not fit; where a flag that decides it is not computed, 0, "
@@ -377,7 +432,10 @@ int run_check(const std::vector<std::string>& args, Console& given_console) {
         return kDone;
     }
     std::string read_as;
-    if (!values.files.empty()) {
+    if (of_recipe) {
+        const std::string name = values.recipe ? *values.recipe : *recipe_in(command);
+        read_as = take_recipe(name, command, options, values, workload_options, console);
+    } else if (!values.files.empty()) {
         if (is_command(workload_options))
             throw ConfigError(fmt::format("check: {} and an option both name a command; give one of them", values.files[0].substr(0, 100)));
         read_as = settle_source(values.files[0], workload_options);
@@ -413,7 +471,7 @@ int run_check(const std::vector<std::string>& args, Console& given_console) {
     if (check.asked && !places_documents) hand_over_plan(console, check.workload, check.asked->layout, resolved.batches);
     for (const auto& better : check.better) hand_over_plan(console, check.workload, better.plan.layout, resolved.batches);
     const bool says_source = !read_as.empty() && !values.gate && options.format() == Format::table;
-    options.write(console, (says_source ? fmt::format("read as {}: {}\n", read_as, values.files[0]) : "") +
+    options.write(console, (says_source ? fmt::format("read as {}{}\n", read_as, of_recipe ? "" : ": " + values.files[0]) : "") +
                                report_text(check, options.format(), values.gate));
     if (values.gate) return gate_exit_code(reports::gate_verdict(check));
     if (!check.asked) return kBadInput;

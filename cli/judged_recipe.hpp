@@ -26,6 +26,9 @@ struct JudgedRecipe {
     std::int64_t peak_bytes = 0, limit_bytes = 0;
 };
 
+/// The recipe of that name, with or without "_config". Throws ConfigError with the nearest names, or why it is not recorded.
+[[nodiscard]] const formats::BridgeRecipe& named_recipe(const std::string& given);
+
 /// The preset of the repository that the recipe names, and the cluster preset of its GPU; "" where there is none.
 [[nodiscard]] std::string preset_of(const formats::BridgeRecipe& recipe);
 [[nodiscard]] std::string cluster_of(const formats::BridgeRecipe& recipe);

@@ -92,19 +92,6 @@ std::string list_recipes(const RecipeFilters& filters, Format format) {
     return text;
 }
 
-const BridgeRecipe& named_recipe(const std::string& given) {
-    const auto& all = formats::bridge_recipes();
-    const std::string name = given.ends_with("_config") ? given.substr(0, given.size() - std::string_view("_config").size()) : given;
-    if (const BridgeRecipe* found = all.find(name)) return *found;
-    if (const auto missing = all.not_recorded.find(name); missing != all.not_recorded.end())
-        throw ConfigError(fmt::format("recipe {} is not recorded: it {}; mgplan recipes list has those that are", name, missing->second));
-    std::vector<std::string> names;
-    for (const auto& recipe : all.recipes) names.push_back(recipe.name);
-    const std::string hint = did_you_mean(name, names);
-    throw ConfigError(
-        fmt::format("unknown recipe '{}' of {}; {}", given.substr(0, 100), all.release, hint.empty() ? "see mgplan recipes list" : hint));
-}
-
 std::string gib(std::int64_t bytes) {
     return fmt::format("{:.1f}", static_cast<double>(bytes) / 1073741824.0);
 }

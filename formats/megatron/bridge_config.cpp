@@ -296,7 +296,77 @@ void name_fields(FlagAccount& account, const BridgeWords& words) {
     account.unknown.insert(account.unknown.end(), words.unknown().begin(), words.unknown().end());
 }
 
+constexpr int kMostDepth = 16;  ///< of sections in sections
+
+void merge(YAML::Node into, const YAML::Node& changes, int depth) {
+    if (depth == kMostDepth)
+        throw ConfigError(fmt::format("overrides of a recipe are nested more than {} deep; give section: field: value", kMostDepth));
+    for (const auto& change : changes) {
+        const std::string name = change.first.as<std::string>();
+        const YAML::Node there = into[name];
+        if (change.second.IsMap() && there.IsDefined() && there.IsMap())
+            merge(there, change.second, depth + 1);
+        else
+            into[name] = change.second;
+    }
+}
+
+/// One `section.field=value`; a leading + or ++ adds a field, which here every word may, and ~ removes one.
+void apply_word(YAML::Node& root, const std::string& word) {
+    const bool removes = word.starts_with('~');
+    const auto equals = word.find('=');
+    const std::size_t first = removes ? 1 : word.find_first_not_of('+');
+    const std::vector<std::string> path = split(word.substr(std::min(first, word.size()), equals - std::min(first, equals)), '.');
+    if ((!removes && equals == std::string::npos) || path.size() < 2 || path.size() > kMostDepth ||
+        std::any_of(path.begin(), path.end(), [](const std::string& name) { return name.empty(); }))
+        throw ConfigError(
+            fmt::format("override '{}' is not of the form section.field=value; write it so, as in "
+                        "model.tensor_model_parallel_size=2",
+                        word.substr(0, 100)));
+    YAML::Node section = root;
+    for (std::size_t i = 0; i + 1 < path.size(); ++i) {
+        YAML::Node inner = section[path[i]];
+        if (!inner.IsDefined() || !inner.IsMap()) section[path[i]] = inner = YAML::Node(YAML::NodeType::Map);
+        section.reset(inner);
+    }
+    if (removes)
+        section.remove(path.back());
+    else
+        section[path.back()] = YAML::Load(word.substr(equals + 1));
+}
+
 }  // namespace
+
+std::string changed_bridge_config(std::string_view config, std::string_view overrides, const std::string& where,
+                                  std::span<const std::string> words) {
+    YAML::Node root = YAML::Load(std::string(config));
+    try {
+        if (!overrides.empty()) {
+            const YAML::Node changes = YAML::Load(std::string(overrides));
+            if (!changes.IsMap())
+                throw ConfigError(
+                    fmt::format("{}: holds no overrides of a recipe, a mapping with model, train, …; give one, or key=value "
+                                "words after --",
+                                where));
+            merge(root, changes, 0);
+        }
+    } catch (const YAML::Exception& error) {
+        throw ConfigError(fmt::format("{}:{}:{}: not valid YAML: {}", where, error.mark.line + 1, error.mark.column + 1, error.msg));
+    }
+    Problems problems;
+    for (const std::string& word : words) {
+        try {
+            apply_word(root, word);
+        } catch (const YAML::Exception&) {
+            problems.add("override '{}': its value is not valid YAML; write section.field=value, as in model.tensor_model_parallel_size=2",
+                         word.substr(0, 100));
+        } catch (const ConfigError& error) {
+            problems.absorb(error);
+        }
+    }
+    problems.throw_if_any();
+    return YAML::Dump(root) + "\n";
+}
 
 Job read_bridge_config(std::string_view text, const std::string& where, const MegatronSurroundings& surroundings) {
     Problems problems;
@@ -314,7 +384,8 @@ Job read_bridge_config(std::string_view text, const std::string& where, const Me
         words.read();
         if (!surroundings.model && !names_model(words.words()) && !sections.get("model", "hybrid_layer_pattern").set()) {
             problems.add_missing_fact(
-                "{}: holds no sizes of a model, as overrides of a recipe do; name the model by --model NAME|config.json next to the file",
+                "{}: holds no sizes of a model, as overrides of a recipe do; name the recipe by --recipe NAME, or the model by --model "
+                "NAME|config.json, next to the file",
                 where);
             problems.throw_if_any();
         }

@@ -51,7 +51,7 @@ constexpr std::array kFrameworks{
     FrameworkSigns{"FlagScale", "configuration", "system= model= data=", "tensor_model_parallel_size= pipeline_model_parallel_size="},
     FrameworkSigns{"Megatron-Bridge", "command", "",
                    "run_recipe.py setup_experiment.py megatron.bridge* --recipe finetune_llama3_8b.py pretrain_llama3_8b.py",
-                   "the sizes of its model come from a recipe in Python"},
+                   "the sizes of its model come from a recipe in Python (mgplan check --recipe NAME reads those that are shipped)"},
     FrameworkSigns{"Megatron-Bridge", "override", "model= train=", "micro_batch_size= global_batch_size= train_iters=",
                    "the sizes of its model come from a recipe in Python", true},
     FrameworkSigns{"MindSpeed-MM", "command", "", "--mm-model --mm-data", "it trains on pictures or video"},

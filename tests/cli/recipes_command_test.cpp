@@ -10,6 +10,7 @@
 #include "cli/command.hpp"
 #include "cli/judged_recipe.hpp"
 #include "formats/megatron/bridge_recipes.hpp"
+#include "tests/cli/say.hpp"
 
 namespace mgplan::cli::recipes_command_test {
 namespace {
@@ -155,6 +156,50 @@ TEST(RecipesCommand, JudgesARecipeByItsPresetAndCluster) {
 }
 
 /// models/transformer_config.py: experts are divided by ep alone unless the recipe sets etp; by tp as well, 128 GPUs would be too few.
+constexpr const char* kRecipe = "llama31_8b_pretrain_2gpu_h100_bf16";
+
+TEST(CheckOfARecipe, TakesGpusAndClusterOfTheRecipe) {
+    const Json check = answer({"check", "--recipe", "deepseek_v3_pretrain_1024gpu_h100_fp8cs", "--top", "0", "--format", "json"});
+    EXPECT_EQ(check["layout"]["world"], 1024);
+    EXPECT_THAT(run({"check", "--recipe", "llama31_405b_pretrain_128gpu_gb300_bf16", "--top", "0"}).out, HasSubstr("gb300-nvl72"));
+    EXPECT_THAT(run({"check", "--recipe", kRecipe, "--top", "0"}).out, ::testing::StartsWith(std::string("read as recipe ") + kRecipe));
+}
+
+TEST(CheckOfARecipe, IsOfTheRecipeWithItsOverrides) {
+    const testing::TempFile overrides(
+        "overrides.yaml", "model:\n  tensor_model_parallel_size: 4\n  sequence_parallel: true\ntrain: {global_batch_size: 256}\n");
+    const Json check = answer({"check", "--recipe", std::string(kRecipe) + "_config", overrides.path(), "--world", "16", "--top", "0",
+                               "--format", "json", "--", "model.pipeline_model_parallel_size=2", "+train.micro_batch_size=2"});
+    const Json& layout = check["layout"];
+    EXPECT_EQ(layout["tp"], 4) << "of the file";
+    EXPECT_EQ(layout["pp"], 2) << "of a word";
+    EXPECT_EQ(layout["micro_batch"], 2);
+    EXPECT_EQ(layout["cp"], 2) << "of the recipe";
+}
+
+TEST(CheckOfARecipe, ReadsALaunchThatNamesOne) {
+    const Json check = answer({"check", "--world", "16", "--top", "0", "--format", "json", "--", "torchrun", "--nproc-per-node=8",
+                               "run_recipe.py", "--recipe", kRecipe, "--dataset", "llm=mock", "model.tensor_model_parallel_size=2"});
+    EXPECT_EQ(check["layout"]["tp"], 2);
+    EXPECT_EQ(check["layout"]["cp"], 2);
+}
+
+TEST(CheckOfARecipe, RefusesWhatIsNoOverride) {
+    const auto said = [](const std::vector<std::string>& more) {
+        std::vector<std::string> args{"check", "--recipe", kRecipe};
+        args.insert(args.end(), more.begin(), more.end());
+        const Result result = run(args);
+        EXPECT_EQ(result.code, kBadInput);
+        return result.err;
+    };
+    EXPECT_THAT(said({"--", "model=3"}), HasSubstr("'model=3' is not of the form section.field=value"));
+    EXPECT_THAT(said({"--", "model.x=[1"}), HasSubstr("its value is not valid YAML"));
+    EXPECT_THAT(said({"--megatron-args", "train.sh"}), HasSubstr("no other command"));
+    const testing::TempFile list("list.yaml", "- 1\n");
+    EXPECT_THAT(said({list.path()}), HasSubstr("holds no overrides of a recipe"));
+    EXPECT_THAT(run({"check", "--recipe", "nothing"}).err, HasSubstr("unknown recipe 'nothing'"));
+}
+
 TEST(RecipesCommand, DividesExpertsByEpAlone) {
     const JudgedRecipe recipe = judged("glm45_355b_sft_128gpu_h100_bf16");
     EXPECT_THAT(recipe.problems, ::testing::Not(::testing::Contains(HasSubstr("larger than world"))));

@@ -80,7 +80,7 @@ TEST(GivenModel, StandsNextToAnOverrideOfARecipe) {
         (void)read_bridge_config(yaml, "override.yaml");
         FAIL() << "no model";
     } catch (const MissingFactError& error) {
-        EXPECT_THAT(error.what(), HasSubstr("name the model by --model NAME|config.json"));
+        EXPECT_THAT(error.what(), HasSubstr("name the recipe by --recipe NAME, or the model by --model NAME|config.json"));
     }
 }
 

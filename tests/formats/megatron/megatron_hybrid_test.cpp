@@ -194,7 +194,7 @@ TEST(MegatronHybrid, WithLayerNormDeltaNetsAreNamed) {
                 testing::UnorderedElementsAre("--experimental-attention-variant", "--linear-attention-freq", "--linear-key-head-dim"));
     EXPECT_TRUE(job.model.compositions.empty());
     EXPECT_THAT(not_computed(read(kBase + "--num-layers 4 --experimental-attention-variant dsa --no-rope-fusion")),
-                ElementsAre("--no-rope-fusion", "--experimental-attention-variant"));
+                ElementsAre("--experimental-attention-variant"));
 }
 
 TEST(MegatronHybrid, AnIndexerBelongsToLatentAttention) {
@@ -205,16 +205,16 @@ TEST(MegatronHybrid, AnIndexerBelongsToLatentAttention) {
     EXPECT_EQ(job.model.mla->index_heads, 4);
     EXPECT_EQ(job.model.mla->index_head_dim, 128);
     EXPECT_EQ(job.model.mla->index_top_k, 64);
-    EXPECT_THAT(not_computed(job), ElementsAre("--no-rope-fusion"));
+    EXPECT_THAT(not_computed(job), testing::IsEmpty());
     const Job without_rank = read(variant + "--multi-latent-attention " + sizes);
-    EXPECT_EQ(not_computed(without_rank).size(), 5U) << "Megatron-LM gives the indexer the layer's input then";
+    EXPECT_EQ(not_computed(without_rank).size(), 4U) << "Megatron-LM gives the indexer the layer's input then";
     EXPECT_EQ(without_rank.model.mla->index_heads, 0);
     EXPECT_THAT(refusal(variant + "--multi-latent-attention --qk-layernorm " + sizes), HasSubstr("needs --q-lora-rank"));
     EXPECT_THAT(refusal(variant + "--multi-latent-attention --q-lora-rank 96 --dsa-indexer-n-heads 4 --dsa-indexer-topk 64"),
                 HasSubstr("--experimental-attention-variant dsa needs --dsa-indexer-head-dim"));
     EXPECT_THAT(not_computed(read(variant + sizes)),
-                testing::UnorderedElementsAre("--no-rope-fusion", "--experimental-attention-variant", "--dsa-indexer-n-heads",
-                                              "--dsa-indexer-head-dim", "--dsa-indexer-topk"));
+                testing::UnorderedElementsAre("--experimental-attention-variant", "--dsa-indexer-n-heads", "--dsa-indexer-head-dim",
+                                              "--dsa-indexer-topk"));
 }
 
 TEST(MegatronHybrid, AGateOfAttentionsOutputIsAttentions) {
