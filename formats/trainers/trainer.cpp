@@ -10,8 +10,8 @@
 namespace mgplan::formats {
 namespace {
 
-constexpr std::array<const Trainer*, 9> kTrainers{&kAreal,  &kFlagScale, &kGptNeox, &kLlamaFactory, &kNanotron,
-                                                  &kNemoRl, &kPrimus,    &kRoll,    &kVerl};
+constexpr std::array<const Trainer*, 10> kTrainers{&kAreal, &kFlagScale, &kGptNeox, &kLlamaFactory, &kNanotron,
+                                                   &kNemo,  &kNemoRl,    &kPrimus,  &kRoll,         &kVerl};
 
 bool is_among(std::string_view name, std::string_view list) {
     const auto names = split(list, ' ');

@@ -56,7 +56,7 @@ inline constexpr std::string_view kCoreDefaults =
 /// A field as a whole number, or `otherwise`.
 [[nodiscard]] std::int64_t field_or(const TrainerJob& job, std::string_view field, std::int64_t otherwise);
 
-extern const Trainer kAreal, kFlagScale, kGptNeox, kLlamaFactory, kNanotron, kNemoRl, kPrimus, kRoll, kVerl;
+extern const Trainer kAreal, kFlagScale, kGptNeox, kLlamaFactory, kNanotron, kNemo, kNemoRl, kPrimus, kRoll, kVerl;
 
 /// All of them by name.
 [[nodiscard]] std::span<const Trainer* const> trainers();

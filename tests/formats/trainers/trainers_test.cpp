@@ -231,6 +231,46 @@ TEST(Trainers, ReadGptNeoxByItsSizes) {
                 HasSubstr("pos_emb alibi"));
 }
 
+TEST(Trainers, ReadNeMosLanguageModels) {
+    const std::string llama =
+        "trainer:\n  devices: 8\n  num_nodes: 16\n  precision: bf16\nexp_manager:\n  name: x\nmodel:\n  mcore_gpt: true\n"
+        "  micro_batch_size: 1\n  global_batch_size: 2048\n  tensor_model_parallel_size: 2\n  pipeline_model_parallel_size: 4\n"
+        "  virtual_pipeline_model_parallel_size: 4\n  encoder_seq_length: 8192\n  max_position_embeddings: ${.encoder_seq_length}\n"
+        "  num_layers: 32\n  hidden_size: 4096\n  ffn_hidden_size: 14336\n  num_attention_heads: 32\n  num_query_groups: 8\n"
+        "  normalization: rmsnorm\n  bias: false\n  activation: fast-swiglu\n  position_embedding_type: rope\n"
+        "  share_embeddings_and_output_weights: false\n  hidden_dropout: 0.0\n  attention_dropout: 0.0\n  megatron_amp_O2: true\n"
+        "  sequence_parallel: true\n  activations_checkpoint_granularity: full\n  activations_checkpoint_method: uniform\n"
+        "  activations_checkpoint_num_layers: 1\n  gradient_accumulation_fusion: true\n  fp8: true\n  fp8_hybrid: true\n"
+        "  tokenizer:\n    library: huggingface\n    type: meta-llama/Meta-Llama-3.1-8B\n"
+        "  optim:\n    name: mcore_distributed_optim\n    overlap_grad_sync: true\n    grad_sync_dtype: bf16\n";
+    const TrainerRead found = read(llama, "llama.yaml", {});
+    EXPECT_EQ(found.world, 128);
+    EXPECT_EQ(total_parameters(found.job.model), 8'030'261'248);  // of Llama-3.1-8B
+    EXPECT_EQ(found.job.layout->tp, 2);
+    EXPECT_EQ(found.job.layout->pp, 4);
+    EXPECT_EQ(found.job.layout->vpp, 4);
+    EXPECT_EQ(found.job.layout->recompute, Recompute::full);
+    EXPECT_TRUE(found.job.layout->sequence_parallel);
+    EXPECT_EQ(found.job.batch->sequence, 8192);
+    EXPECT_EQ(found.job.training->precision, Precision::fp8);
+    EXPECT_EQ(found.job.training->grad_dtype, Dtype::bf16);
+    EXPECT_TRUE(found.job.training->distributed_optimizer);
+    EXPECT_TRUE(found.job.training->overlap_grad_reduce);
+    EXPECT_TRUE(found.job.training->megatron.gradient_accumulation_fusion);
+    EXPECT_FALSE(found.job.training->megatron.rope_fusion) << "NeMo's default";
+    EXPECT_TRUE(found.job.flags.unknown.empty());
+
+    const std::string gpt =
+        "trainer: {devices: 8, num_nodes: 1, precision: bf16}\nexp_manager: {name: x}\nmodel:\n  micro_batch_size: 4\n"
+        "  global_batch_size: 64\n  encoder_seq_length: 2048\n  max_position_embeddings: 2048\n  num_layers: 12\n  hidden_size: 768\n"
+        "  ffn_hidden_size: \"${multiply:4, ${.hidden_size}}\"\n  num_attention_heads: 12\n  optim: {name: fused_adam}\n";
+    const TrainerRead small = read(gpt, "gpt.yaml", {.vocab = 50257});
+    EXPECT_EQ(small.job.model.ffn, 4 * 768);
+    EXPECT_FALSE(small.job.training->distributed_optimizer);
+    EXPECT_THAT(small.job.flags.unknown, ElementsAre("--megatron-amp-O2-false")) << "fp32 parameters under autocast";
+    EXPECT_FALSE(read_trainer_text(gpt + "  bert_binary_head: true\n", "bert.yaml", {.vocab = 30522}).has_value());
+}
+
 TEST(Trainers, ReadNanotronsConfig) {
     const TrainerRead found = read(
         "model:\n  dtype: bfloat16\n  model_config:\n    hidden_size: 2048\n    intermediate_size: 11008\n    is_llama_config: true\n"
@@ -276,7 +316,7 @@ std::string page() {
            "not known "
            "leaves\n`legal` and `fits` open. Adapters (LoRA) are refused by name, and so are the other programs that are recognised: "
            "torchtitan, "
-           "MaxText, DeepSpeed,\nAccelerate, axolotl, NeMo 1 and more, each with the options of mgplan that its file answers.\n\n"
+           "MaxText, DeepSpeed,\nAccelerate, axolotl and more, each with the options of mgplan that its file answers.\n\n"
            "For reinforcement learning the training of the actor (or policy) is predicted, with sequences of the longest length; "
            "generation, "
            "reference\nand critic are not.\n";
