@@ -190,6 +190,18 @@ void keep_unweighted_activation(LayerEditor& layer, const PolicyContext& /*conte
     layer.add("unweighted activation", MemoryCategory::activations, product->bytes, product->taken + 1, product->returned);
 }
 
+bool activates_halves_apart(const PolicyContext& context) {
+    const Mlp* const mlp = feed_forward_as<Mlp>(context.layer);
+    return mlp != nullptr && mlp->gated && !context.megatron().bias_activation_fusion;
+}
+
+void keep_activated_half(LayerEditor& layer, const PolicyContext& context) {
+    timed::activate_by_pytorch(layer, context);
+    if (context.sizes.modules.contains(RecomputeModule::mlp)) return;
+    const EditedTensor& product = must(layer.find(layer.forward(), "column-parallel output"), "the MLP's first product");
+    layer.add("activated half", MemoryCategory::activations, product.bytes / 2, product.taken + 1, product.returned);
+}
+
 void keep_clamped_product(LayerEditor& layer, const PolicyContext& context) {
     timed::clamp_products(layer, context);
     const EditedTensor* const product = kept_first_product(layer);

@@ -33,6 +33,10 @@ void keep_dense_routing(LayerEditor& layer, const PolicyContext& context);
 void keep_unweighted_activation(LayerEditor& layer, const PolicyContext& context);
 void keep_clamped_product(LayerEditor& layer, const PolicyContext& context);
 
+/// Without bias_activation_fusion PyTorch activates one half of a gated MLP's first product and multiplies it with the other one.
+[[nodiscard]] bool activates_halves_apart(const PolicyContext& context);
+void keep_activated_half(LayerEditor& layer, const PolicyContext& context);
+
 // The vocabulary: gradients of its weights, copies of logits, rows gathered into a permanent buffer outside the trace.
 void take_embedding_gradient(LayerEditor& layer, const PolicyContext& context);
 [[nodiscard]] bool copies_logits(const PolicyContext& context);

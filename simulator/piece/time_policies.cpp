@@ -268,6 +268,30 @@ void add_gradients_apart(LayerEditor& layer, const PolicyContext& context) {
     }
 }
 
+bool activates_experts_by_pytorch(const PolicyContext& context) {
+    const Mixture* const mixture = context.mixture();
+    return mixture != nullptr && mixture->gated && !context.megatron().bias_activation_fusion && !fuses_expert_activations(context);
+}
+
+void activate_by_pytorch(LayerEditor& layer, const PolicyContext& /*context*/) {
+    // In widths of the activation. Forward: activated half 2, product 3, where the fused kernel has 3. Backward: gradients of both factors
+    // 6, of the activation 3, both joined 4, where the fused kernel has 5. Weighted by a probability 2 more forward, 4 backward.
+    double width = 0;  // bytes of an activation
+    for (PieceSteps* steps : {&layer.forward_steps(), &layer.backward_steps()}) {
+        for (std::size_t i = 0; i < steps->size(); ++i) {
+            const bool ahead = op_named((*steps)[i], "activation");
+            if (!ahead && !op_named((*steps)[i], "activation_backward")) continue;
+            if (ahead) width = static_cast<double>((*steps)[i].op.bytes_written);
+            const auto product = std::find_if(steps->begin() + static_cast<std::ptrdiff_t>(i), steps->end(),
+                                              [](const PieceStep& step) { return is_product(step) || is_grouped(step); });
+            const bool weighted = product != steps->end() && is_grouped(*product);
+            PieceStep more = stream_op((*steps)[i], "unfused_activation", width * ((ahead ? 2 : 8) + (weighted ? (ahead ? 2 : 4) : 0)));
+            more.op.launches = (ahead ? 1 : 3) + (weighted ? (ahead ? 1 : 2) : 0);
+            insert_at(*steps, ++i, more);
+        }
+    }
+}
+
 bool turns_by_pytorch(const PolicyContext& context) {
     return !context.megatron().rope_fusion;
 }

@@ -87,6 +87,11 @@ void clamp_products(LayerEditor& layer, const PolicyContext& context);
 [[nodiscard]] bool adds_gradients_apart(const PolicyContext& context);
 void add_gradients_apart(LayerEditor& layer, const PolicyContext& context);
 
+/// True if PyTorch's element-wise kernels compute the activation of gated experts.
+[[nodiscard]] bool activates_experts_by_pytorch(const PolicyContext& context);
+/// A gated activation by PyTorch: one half, and the product of both; of experts times their probabilities.
+void activate_by_pytorch(LayerEditor& layer, const PolicyContext& context);
+
 /// Without rope fusion PyTorch's element-wise kernels turn queries and keys.
 [[nodiscard]] bool turns_by_pytorch(const PolicyContext& context);
 void turn_by_pytorch(LayerEditor& layer, const PolicyContext& context);

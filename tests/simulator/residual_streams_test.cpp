@@ -184,7 +184,7 @@ TEST(ResidualStreams, TakeTheMemoryThatMegatronLmMeasured) {
     const std::int64_t predicted = model.stage_memory(layout, 1).framework_bytes;
     EXPECT_NEAR(static_cast<double>(predicted), 2'139'342'848.0, 0.02 * 2'139'342'848.0);
     EXPECT_EQ(predicted, 2'159'755'408) << "docs/measurements/residual-streams.md prints it";
-    EXPECT_EQ(fmt::format("{:.2f}", model.estimate(layout).time.iteration_seconds), "0.28") << "and this time";
+    EXPECT_EQ(fmt::format("{:.2f}", model.estimate(layout).time.iteration_seconds), "0.29") << "and this time";
 }
 
 }  // namespace

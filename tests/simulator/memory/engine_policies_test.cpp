@@ -100,6 +100,15 @@ TEST_F(Policies, KeepTheScoresOfUnfusedAttention) {
     EXPECT_GE(backward_peak(Piece::attention), 5 * scores) << "made again for the backward";
 }
 
+TEST_F(Policies, KeepTheActivatedHalfOfAGatedMlpThatPytorchActivates) {
+    model.gated_mlp = true;
+    training.megatron.bias_activation_fusion = false;
+    EXPECT_EQ(kept_more(Piece::dense), s * b * model.ffn * 2);
+    expect_balance(Piece::dense);
+    model.gated_mlp = false;
+    EXPECT_EQ(kept_more(Piece::dense), 0) << "the sum with the bias takes the product's place";
+}
+
 TEST_F(Policies, KeepAMaskOfEachDropout) {
     model.hidden_dropout = 0.1;
     for (const Piece piece : {Piece::embedding, Piece::attention, Piece::dense}) {

@@ -159,13 +159,17 @@ TEST_F(TimePolicies, AddWeightGradientsByKernelsOfTheirOwnWithoutFusion) {
     EXPECT_EQ(count(Piece::dense, true, "add_gradient"), count(Piece::dense, true, "+="));
     const std::int64_t weights = (3 + 1) * kHidden * kHidden;
     EXPECT_EQ(bytes(Piece::attention, true, "add_gradient"), weights * (2 + 4 + 4)) << "bf16 gradient, fp32 main gradient there and back";
-    model.moe.emplace();
-    model.moe->experts = 4;
-    model.moe->ffn = 512;
-    model.moe->grouped_gemm = true;
-    EXPECT_GT(bytes(Piece::mixture, true, "add_gradient"), 0);
     training.megatron.fully_sharded.kind = FullyShardedKind::megatron_fsdp;
     EXPECT_EQ(count(Piece::attention, true, "add_gradient"), 0) << "its buckets take the gradients";
+}
+
+TEST_F(TimePolicies, ActivateHalvesByPytorchWithoutFusion) {
+    model.gated_mlp = true;
+    EXPECT_EQ(count(Piece::dense, false, "unfused_activation"), 0);
+    training.megatron.bias_activation_fusion = false;
+    const std::int64_t width = kTokens * model.ffn * 2;
+    EXPECT_EQ(bytes(Piece::dense, false, "unfused_activation"), 2 * width);
+    EXPECT_EQ(bytes(Piece::dense, true, "unfused_activation"), 8 * width);
 }
 
 TEST_F(TimePolicies, TurnQueriesAndKeysByPytorchWithoutRopeFusion) {
@@ -259,6 +263,17 @@ TEST_F(MixtureTimePolicies, RouteByPytorchsKernels) {
     EXPECT_EQ(bytes(Piece::mixture, false, "router_scores"), 24 * kTokens * 8);
     EXPECT_EQ(bytes(Piece::mixture, true, "router_scores"), 24 * kTokens * 8);
     EXPECT_EQ(count(Piece::mixture, false, "route"), 0);
+}
+
+TEST_F(MixtureTimePolicies, AddGradientsAndActivateExpertsByKernelsOfTheirOwn) {
+    EXPECT_EQ(bytes(Piece::mixture, true, "add_gradient") + bytes(Piece::mixture, false, "unfused_activation"), 0);
+    training.megatron.gradient_accumulation_fusion = training.megatron.bias_activation_fusion = false;
+    EXPECT_GT(bytes(Piece::mixture, true, "add_gradient"), 0);
+    const std::int64_t written = bytes(Piece::mixture, false, "activation");
+    EXPECT_EQ(model.moe->shared_ffn, 0);
+    // The fused kernel reads two widths and writes one, next to a probability of each row.
+    EXPECT_NEAR(static_cast<double>(bytes(Piece::mixture, false, "unfused_activation")), 4.0 / 3 * static_cast<double>(written),
+                0.01 * static_cast<double>(written));
 }
 
 TEST_F(MixtureTimePolicies, SendTokensOnceOrToAllRanks) {
