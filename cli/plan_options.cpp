@@ -59,7 +59,8 @@ void declare_plan_options(Options& options, PlanOptions& values) {
     options.integers("pp", values.space.pp, 1, 65536, "pipeline parallel sizes (default: all that divide)");
     options.integers("vpp", values.space.vpp, 1, 65536,
                      "model chunks per pipeline rank (default: 1 to 8, and all that make chunks of equal layers)");
-    options.integers("micro-batch", values.space.micro_batch, 1, 65536, "sequences per microbatch (default: powers of two up to 16)");
+    options.integers("micro-batch", values.space.micro_batch, 1, 65536,
+                     "sequences per microbatch (default: divisors of global batch / dp up to 16)");
     options.choices("recompute", values.recompute, {"none", "selective", "full"}, "activation recompute");
     options.choices("recompute-modules", values.recompute_modules, recompute_module_names(), "modules that selective recompute recomputes");
     options.choice("recompute-method", values.recompute_method, {"uniform", "block"}, "method of full recompute");

@@ -61,6 +61,7 @@ struct ResolvedWorkload {
     Workload workload;
     formats::Job job;  ///< read from --model or --megatron-args
     Engine engine = kDefaultEngine;
+    BatchSource batch_source = BatchSource::given;
     BatchSchedule batches{};            ///< of a command; with --global-batch that batch holds throughout
     std::vector<std::string> assumed;   ///< one sentence for every value that was not given
     std::vector<std::string> warnings;  ///< for stderr

@@ -16,9 +16,9 @@
 
 namespace mgplan::planner {
 
-/// The searched values. An empty list means every value that can be legal: divisors for the sizes, powers of two up to 16 for the
-/// micro-batch, 1 to kUsualChunks for vpp and larger ones with chunks of equal layers (with a pipeline layout: its number of chunks).
-/// Repeated values count once.
+/// The searched values. An empty list means every value that can be legal: divisors for the sizes,
+/// searched_micro_batches() for the micro-batch, 1 to kUsualChunks for vpp and larger ones with chunks of equal layers (with a pipeline
+/// layout: its number of chunks). Repeated values count once.
 struct SearchSpace {
     std::vector<std::int64_t> tp, cp, ep, etp, pp, vpp, micro_batch;
     std::vector<Recompute> recompute{Recompute::none, Recompute::selective, Recompute::full};

@@ -51,11 +51,22 @@ std::string wrapped(const std::string& head, const std::vector<std::string>& ite
     return text + "\n";
 }
 
-std::string first_assumed_text(const std::vector<std::string>& assumed) {
+/// `batch_apart`: the batch has a line of its own.
+std::string first_assumed_text(const std::vector<std::string>& assumed, bool batch_apart) {
     if (assumed.empty()) return {};
-    std::vector<std::string> items(assumed.begin(), assumed.begin() + static_cast<std::ptrdiff_t>(std::min(assumed.size(), kFirstAssumed)));
-    if (assumed.size() > kFirstAssumed) items.push_back(fmt::format("{} more: --assumed", assumed.size() - kFirstAssumed));
+    std::vector<std::string> items;
+    for (std::size_t i = 0; i < std::min(assumed.size(), kFirstAssumed); ++i) {
+        if (!batch_apart || !assumed[i].starts_with("global batch")) items.push_back(assumed[i]);
+    }
+    if (assumed.size() > items.size()) items.push_back(fmt::format("{} more: --assumed", assumed.size() - items.size()));
     return wrapped("assumed: ", items, ",", kColumns);
+}
+
+/// Says of a batch that was not given that the ranking depends on it.
+std::string batch_source_text(BatchSource source) {
+    if (source == BatchSource::given) return {};
+    return fmt::format("batch:   {}; the ranking depends on it: --global-batch N\n",
+                       source == BatchSource::published ? "the model's own" : "assumed");
 }
 
 /// Engine of the predicted runs.
@@ -169,6 +180,7 @@ public:
         if (width() <= kColumns) return;
         const auto enough = std::find_if(kSpared.begin(), kSpared.end() - 1, [this](int spared) { return width(spared) <= kColumns; });
         leave_out([&](std::size_t i) { return (columns_[i].spare & *enough) != 0; });
+        narrow_ = width() > kColumns;
     }
 
     [[nodiscard]] bool has(std::string_view header) const {
@@ -178,7 +190,7 @@ public:
     /// Names of columns that would contain only 1.
     [[nodiscard]] const std::vector<std::string>& all_one() const { return all_one_; }
 
-    [[nodiscard]] std::string to_text() const { return table().to_text(); }
+    [[nodiscard]] std::string to_text() const { return table().to_text(100, Style::plain, narrow_ ? 1 : 2); }
     [[nodiscard]] std::string to_markdown() const { return table().to_markdown(); }
 
 private:
@@ -218,6 +230,7 @@ private:
     std::vector<PlanColumn> columns_;
     std::vector<std::vector<std::string>> cells_;  ///< by column
     std::vector<std::string> all_one_;
+    bool narrow_ = false;  ///< one space between columns, for a table that is too wide with two
 };
 
 /// The terms of time with a column: terms below a thousandth of every plan's step have none.
@@ -506,6 +519,7 @@ std::string plan_report_markdown(const PlanReport& report) {
         text += "\n" + markdown_text(accuracy_text(report.workload, engine_of(report)));
     }
     if (!report.assumed.empty()) text += "\n" + markdown_text(fmt::format("assumed: {}\n", fmt::join(report.assumed, ", ")));
+    text += markdown_text(batch_source_text(report.batch_source));
     return text;
 }
 
@@ -514,7 +528,9 @@ std::string plan_report_text(const PlanReport& report) {
     const auto& s = report.search;
     const bool wide = report.detail == Detail::wide;
     std::string text = workload_text(w);
-    text += wide || report.all_assumed ? assumed_text(report.assumed) : first_assumed_text(report.assumed);
+    text += wide || report.all_assumed ? assumed_text(report.assumed)
+                                       : first_assumed_text(report.assumed, report.batch_source != BatchSource::given);
+    text += batch_source_text(report.batch_source);
     if (report.flags) text += flag_account_text(*report.flags);
     text += fmt::format("searched {} in {:.2f} s on {}:\n{} legal, {} fit in {} per GPU{}\n", counted(s.counts.candidates(), "candidate"),
                         s.seconds, counted(s.threads, "thread"), with_thousands(s.counts.legal), feasible_text(report),
