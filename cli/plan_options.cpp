@@ -86,7 +86,8 @@ void declare_plan_options(Options& options, PlanOptions& values) {
         "search", values.search, "plain|recipe|wide|AXIS[,AXIS...]",
         "what to search besides layouts: dispatcher, recompute (sets of modules), block (full recompute of some layers), "
         "tp-overlap, moe-overlap, optimizer (bf16 gradients and moments), cuda-graphs, vpp (chunks of unequal layers), stages (splits "
-        "balanced by the layers' work). plain: nothing; recipe: the first two and the overlaps; wide: all (default: all but optimizer, "
+        "balanced by the layers' work), sharding (FSDP and HSDP). plain: nothing; recipe: the first two and the overlaps; wide: all "
+        "(default: all but optimizer, "
         "which changes the trained numbers)");
     options.flag("exhaustive", values.exhaustive, "evaluate every layout, without pruning");
     options.checked(

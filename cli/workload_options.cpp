@@ -282,7 +282,7 @@ void declare_workload_options(Options& options, WorkloadOptions& values, bool wi
                  "release of NVIDIA's training container whose rates are used, from 25.04 to 26.08 (default: 26.08)");
     options.choice("grad-dtype", values.grad_dtype, {"fp32", "bf16", "fp16"}, "dtype of gradients and their reduction (default: fp32)");
     options.flag("no-distributed-optimizer", values.no_distributed_optimizer, "every rank keeps the whole optimizer state");
-    declare_state_options(options, values);
+    declare_state_options(options, values, several_worlds);
     options.choices("overlap", values.overlap, {"grad-reduce", "param-gather", "p2p", "tp", "moe"},
                     "communication to overlap with compute (default: grad-reduce, param-gather, p2p)");
     options.choices("no-overlap", values.no_overlap, {"grad-reduce", "param-gather", "p2p", "tp", "moe"}, "communication not to overlap");
@@ -520,7 +520,7 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
     if (values.strict) refuse_partial_answer(job.flags);
     if (!job.training) {
         if (!values.precision) resolved.assumed.push_back(assumed_gradients(work.training));
-        if (!values.no_distributed_optimizer && !values.sharding) resolved.assumed.push_back("distributed optimizer");
+        if (!values.no_distributed_optimizer && !values.sharding) resolved.assumed.emplace_back(kDistributedOptimizer);
         if (!options.given("overlap") && !options.given("no-overlap")) resolved.assumed.push_back("gradient, parameter and p2p overlap");
         if (!values.attention) resolved.assumed.push_back("flash attention");
         if (!options.given("cuda-graphs")) resolved.assumed.emplace_back(kNoCudaGraphs);

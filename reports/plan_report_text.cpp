@@ -275,13 +275,20 @@ Table time_table(const PlanReport& report) {
     return table;
 }
 
+/// True if the search chose the sharding of the layout's state.
+bool is_sharded(const Layout& layout) {
+    return layout.switches && layout.switches->sharding.has_value();
+}
+
 /// Explanation of rows, if each is a family.
 std::string families_text(const PlanReport& report) {
     std::size_t others = 0;
     for (const PlannedLayout& plan : report.plans) others += plan.others.size();
     if (others == 0) return {};
-    return fmt::format("One row a family (same tp, cp, {}pp, rec), its best; all: --all --top {}\n",
-                       report.workload.model.moe ? "ep, etp, " : "", report.plans.back().rank);
+    const bool sharded =
+        std::any_of(report.plans.begin(), report.plans.end(), [](const PlannedLayout& plan) { return is_sharded(plan.layout); });
+    return fmt::format("One row a family (same tp, cp, {}pp, rec{}), its best; all: --all --top {}\n",
+                       report.workload.model.moe ? "ep, etp, " : "", sharded ? ", fsdp" : "", report.plans.back().rank);
 }
 
 /// The reasons of the rows that have one.
@@ -349,6 +356,7 @@ std::string legend_text(const PlanReport& report, const PlanTable& table) {
         words.emplace_back("on: switched on for the row (ov: overlap");
         if (shows([](const Layout& l) { return l.switches && (l.switches->bf16_gradients || l.switches->bf16_moments); }))
             words.emplace_back("bf16: g gradients, m moments");
+        if (shows(is_sharded)) words.emplace_back("fsdp: all state sharded, hsdp:N: in each of N replicas");
         words.emplace_back("graphs: CUDA graphs)");
     }
     for (const EqualDispatcher& equal : equal_dispatchers(report)) words.push_back(equal_dispatcher_text(equal, report.plans.size()));
