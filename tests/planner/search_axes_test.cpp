@@ -285,7 +285,7 @@ TEST(SearchAxes, ListsNameAxesOrAllOfThem) {
     EXPECT_EQ(said("wide"), "");
     EXPECT_EQ(said("plain"), "");
     EXPECT_EQ(said("recompute,dispatcher"), "");
-    EXPECT_THAT(said("dispatchers"), HasSubstr("'dispatchers' is no axis of the search; use plain, recipe, wide, stages, vpp"));
+    EXPECT_THAT(said("dispatchers"), HasSubstr("'dispatchers' is no axis of the search; use plain, recipe, wide, stages, sharding, vpp"));
     EXPECT_THAT(said("wide,vpp"), HasSubstr("is a whole set of axes and cannot be combined with others"));
     EXPECT_THAT(said(""), HasSubstr("--search is empty"));
 }
