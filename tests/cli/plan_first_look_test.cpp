@@ -158,7 +158,7 @@ TEST(PlanCommand, SaysWhatRejectedLayoutsLackWhereForWhichTerm) {
 }
 
 TEST(PlanCommand, ShowsOneRowAFamily) {
-    const std::string words = std::string(kSmall) + " --cp 4 --tp 1 --pp 1 --recompute none --top 2";
+    const std::string words = std::string(kSmall) + " --cp 4 --tp 1 --pp 1 --recompute none --sharding optimizer --top 2";
     EXPECT_THAT(say(words).out, AllOf(HasSubstr("One row a family (same tp, cp, pp, rec), its best; all: --all --top "),
                                       ContainsRegex("\n1 "), Not(ContainsRegex("\n2 "))));
     const Said all = say(words + " --all");
