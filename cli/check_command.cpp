@@ -263,6 +263,7 @@ reports::MegatronCheck unjudged(const ResolvedWorkload& resolved) {
     check.workload = resolved.workload;
     check.workload.confine_tp = false;
     check.assumed = resolved.assumed;
+    check.batch_source = resolved.batch_source;
     check.flags = resolved.job.flags;
     return check;
 }

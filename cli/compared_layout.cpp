@@ -39,6 +39,7 @@ void note_other_job(const std::string& given, const std::vector<std::string>& di
 std::shared_ptr<const LayoutSwitches> switches_between(const Workload& workload, const Plan& plan) {
     LayoutSwitches switches;
     const TrainingSpec& training = plan.training;
+    if (training.megatron.fully_sharded.kind != FullyShardedKind::torch_fsdp2) switches.sharding = data_sharding_choice(training);
     if (workload.model.moe && plan.model.moe) switches.dispatcher = plan.model.moe->dispatcher;
     switches.overlap_tp = training.overlap_tp;
     switches.overlap_moe = training.overlap_moe;

@@ -259,6 +259,7 @@ void PlanRun::describe() {
     report_.detail = values_.wide ? reports::Detail::wide : reports::Detail::first_look;
     report_.all_assumed = values_.assumed;
     report_.workload = resolved_.workload;
+    report_.batch_source = resolved_.batch_source;
     report_.graphs_searched = !values_.space.more_cuda_graphs.empty();
     report_.assumed = without_what_is_searched(resolved_.assumed, resolved_.workload, values_.space);
     const bool has_graphs = !values_.space.cuda_graphs.empty() || !values_.space.more_cuda_graphs.empty();

@@ -17,6 +17,7 @@
 #include "planner/plan_families.hpp"
 #include "planner/ranking.hpp"
 #include "planner/search_points.hpp"
+#include "planner/sharded_jobs.hpp"
 #include "reports/search_page.hpp"
 
 namespace mgplan::cli {
@@ -84,7 +85,9 @@ void add_too_large(reports::PlanReport& report) {
     };
     const auto add_nearest = [&](const Layout& layout, simulator::MemoryPrediction memory) {
         std::vector<planner::Remedy> remedies;  // none exist for a host that is too small
-        if (memory.host_fits()) remedies = planner::remedies(judged, layout, planner::simulator_cost_model());
+        const planner::ShardedJob job = planner::job_of(judged, layout);
+        if (memory.host_fits()) remedies = planner::remedies(job.workload, job.own(layout), planner::simulator_cost_model());
+        for (planner::Remedy& remedy : remedies) remedy.layout = job.merged(remedy.layout);
         report.nearest.push_back({layout, std::move(memory), std::move(remedies)});
     };
     if (report.plans.empty()) {

@@ -59,7 +59,8 @@ void declare_plan_options(Options& options, PlanOptions& values) {
     options.integers("pp", values.space.pp, 1, 65536, "pipeline parallel sizes (default: all that divide)");
     options.integers("vpp", values.space.vpp, 1, 65536,
                      "model chunks per pipeline rank (default: 1 to 8, and all that make chunks of equal layers)");
-    options.integers("micro-batch", values.space.micro_batch, 1, 65536, "sequences per microbatch (default: powers of two up to 16)");
+    options.integers("micro-batch", values.space.micro_batch, 1, 65536,
+                     "sequences per microbatch (default: divisors of global batch / dp up to 16)");
     options.choices("recompute", values.recompute, {"none", "selective", "full"}, "activation recompute");
     options.choices("recompute-modules", values.recompute_modules, recompute_module_names(), "modules that selective recompute recomputes");
     options.choice("recompute-method", values.recompute_method, {"uniform", "block"}, "method of full recompute");
@@ -85,7 +86,8 @@ void declare_plan_options(Options& options, PlanOptions& values) {
         "search", values.search, "plain|recipe|wide|AXIS[,AXIS...]",
         "what to search besides layouts: dispatcher, recompute (sets of modules), block (full recompute of some layers), "
         "tp-overlap, moe-overlap, optimizer (bf16 gradients and moments), cuda-graphs, vpp (chunks of unequal layers), stages (splits "
-        "balanced by the layers' work). plain: nothing; recipe: the first two and the overlaps; wide: all (default: all but optimizer, "
+        "balanced by the layers' work), sharding (FSDP and HSDP). plain: nothing; recipe: the first two and the overlaps; wide: all "
+        "(default: all but optimizer, "
         "which changes the trained numbers)");
     options.flag("exhaustive", values.exhaustive, "evaluate every layout, without pruning");
     options.checked(

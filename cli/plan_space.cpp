@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "cli/schedule_option.hpp"
+#include "cli/state_options.hpp"
 #include "plan/graphs/graph_scopes.hpp"
 #include "plan/layout/layout_switches.hpp"
 #include "plan/layout/pipeline_layout.hpp"
@@ -61,6 +62,25 @@ std::vector<std::string> against_all_dispatchers(bool given, const planner::Sear
     return messages;
 }
 
+/// Adds the problems of the shardings of --sharding after the first, each as if it were the only one.
+void judge_further_shardings(const WorkloadOptions& job, const ResolvedWorkload& resolved, Problems& problems) {
+    if (!job.sharding) return;
+    const std::vector<DataShardingChoice> further = further_shardings(*job.sharding);
+    if (!further.empty() && resolved.engine != Engine::megatron)
+        problems.add("--sharding {} tries several kinds, which is for engine megatron, not for engine {}; give one kind", *job.sharding,
+                     to_string(resolved.engine));
+    for (const std::string& word : split(*job.sharding, ',')) {
+        if (further.empty()) return;
+        WorkloadOptions alone = job;
+        alone.sharding = word;
+        TrainingSpec training = resolved.workload.training;
+        Problems of_one;
+        apply_state_options(alone, training, of_one);
+        refuse_state_that_contradicts(alone, training, of_one);
+        if (!of_one.empty() && word != split(*job.sharding, ',').front()) problems.add("{}", of_one.list().front());
+    }
+}
+
 /// True if lower bounds keep a search of many axes short (RankingOptions::bounded).
 bool bounds_hold(const PlanOptions& values, const Workload& workload) {
     return values.objective == "throughput" && split_schedules_in(values.schedules).empty() && workload.training.offload.modules.empty();
@@ -110,6 +130,8 @@ void add_axes(const Options& options, const PlanOptions& values, const ResolvedW
     };
     using Axis = planner::SearchAxis;
     pins(Axis::stages, "pipeline-layout", options.given("pipeline-layout"));
+    pins(Axis::sharding, "sharding", options.given("sharding"));
+    pins(Axis::sharding, "no-distributed-optimizer", options.given("no-distributed-optimizer"));
     pins(Axis::vpp, "vpp", options.given("vpp"));
     pins(Axis::vpp, "pipeline-layout", options.given("pipeline-layout"));
     pins(Axis::dispatcher, "dispatcher", options.given("dispatcher"));
@@ -120,7 +142,7 @@ void add_axes(const Options& options, const PlanOptions& values, const ResolvedW
     pins(Axis::moe_overlap, "overlap moe", names(job.overlap, "moe") || names(job.no_overlap, "moe"));
     pins(Axis::optimizer, "grad-dtype", options.given("grad-dtype"));
     pins(Axis::cuda_graphs, "cuda-graphs", options.given("cuda-graphs"));
-    for (const Axis axis : {Axis::dispatcher, Axis::tp_overlap, Axis::moe_overlap, Axis::optimizer}) {
+    for (const Axis axis : {Axis::sharding, Axis::dispatcher, Axis::tp_overlap, Axis::moe_overlap, Axis::optimizer}) {
         if (listed && axes.contains(axis) && resolved.engine != Engine::megatron)
             problems.add("--search {} is a choice of Megatron-LM, not of engine {}; add --engine megatron or leave it out",
                          planner::to_string(axis), to_string(resolved.engine));
@@ -146,10 +168,12 @@ void add_axes(const Options& options, const PlanOptions& values, const ResolvedW
             dispatchers.push_back(*dispatcher);
         }
     }
+    judge_further_shardings(job, resolved, problems);
     problems.throw_if_any();
     const auto& command = resolved.job.layout;
     if (command && command->recompute == Recompute::selective) axes.own_modules = space.recompute_modules;
     planner::widen(space, axes, workload);
+    if (job.sharding) space.shardings = further_shardings(*job.sharding);
     if (!dispatchers.empty()) planner::choose_dispatchers(space, dispatchers, workload);
 }
 
@@ -178,6 +202,7 @@ void check_pipeline_layout(const std::string& text, const ModelSpec& model) {
 std::vector<std::string> without_what_is_searched(std::vector<std::string> assumed, const Workload& workload,
                                                   const planner::SearchSpace& space) {
     if (!space.more_cuda_graphs.empty()) std::erase(assumed, kNoCudaGraphs);
+    if (!space.shardings.empty()) std::erase(assumed, kDistributedOptimizer);
     const bool gradients =
         std::any_of(space.switches.begin(), space.switches.end(), [](const auto& one) { return one && one->bf16_gradients; });
     if (gradients) std::replace(assumed.begin(), assumed.end(), assumed_gradients(workload.training), std::string("bf16"));

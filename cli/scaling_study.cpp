@@ -7,6 +7,7 @@
 
 #include "plan/text/errors.hpp"
 #include "plan/text/text.hpp"
+#include "planner/batch_sizes.hpp"
 #include "simulator/cost_model.hpp"
 
 namespace mgplan::cli {
@@ -58,23 +59,20 @@ struct Change {
     WorkloadOptions options;
 };
 
-/// `assumed`: the batch is a default, not given.
-std::vector<Change> changes_of(const WorkloadOptions& options, const Workload& work, bool assumed) {
+std::vector<Change> changes_of(const WorkloadOptions& options, const Workload& work) {
     std::vector<Change> changes;
     // A node that is only partly used is filled first.
     const std::int64_t node = std::max(1, work.cluster.gpus_per_node);
-    if (const std::int64_t larger = (work.world / node + 1) * node; larger <= kMostRanks) {
+    // A batch that the larger world does not divide keeps dp small, and the change would then seem to bring nothing.
+    const std::int64_t larger = (work.world / node + 1) * node;
+    const auto batch = planner::suiting_batch(work.batch.global_batch, larger);
+    if (larger <= kMostRanks && batch) {
         changes.push_back({"one_more_node", fmt::format("one more node: {}", counted(larger, "GPU")), options});
-        changes.back().options.world = larger;
-        // With a batch that the larger world does not divide dp often cannot grow: a default batch is adapted to that world, and a
-        // given one is if an eighth more is enough.
-        constexpr std::int64_t kPartsOfBatch = 8;
-        const std::int64_t batch = work.batch.global_batch, rest = batch % larger;
-        if (rest > 0 && ((assumed && batch > larger) || larger - rest <= batch / kPartsOfBatch)) {
-            changes.back().options.global_batch = batch - rest + larger;
-            changes.back().options.global_batch_tokens.reset();
-            changes.back().text += fmt::format(", batch {}", with_thousands(*changes.back().options.global_batch));
-        }
+        WorkloadOptions& changed = changes.back().options;
+        changed.world = larger;
+        changed.global_batch = batch;
+        changed.global_batch_tokens.reset();
+        if (*batch != work.batch.global_batch) changes.back().text += fmt::format(", batch {}", with_thousands(*batch));
     }
     constexpr std::int64_t kLongest = std::int64_t{1} << 27, kLargest = std::int64_t{1} << 31;  // as --seq and --global-batch
     if (work.batch.sequence * 2 <= kLongest) {
@@ -151,9 +149,7 @@ ScalingStudy study_scaling(const WorkloadOptions& options, const std::vector<std
         } else {
             entry.best = best_of(work, search);
             entry.pareto = exact_pareto(work, search);
-            const bool batch_assumed = std::any_of(resolved.assumed.begin(), resolved.assumed.end(),
-                                                   [](const std::string& text) { return text.starts_with("global batch of "); });
-            for (const Change& change : changes_of(here, work, batch_assumed)) {
+            for (const Change& change : changes_of(here, work)) {
                 say(", " + change.text);
                 entry.changes.push_back(try_change(change, sources));
             }

@@ -126,6 +126,7 @@ Json answer_json(const SimulateAnswer& answer, simulator::CostModel& model) {
               {"layout", reports::layout_fields(asked.work, asked.layout)},
               {"predicted", reports::prediction_to_json(answer.prediction)},
               {"training", answer.training ? reports::training_to_json(*answer.training) : Json(nullptr)},
+              {"batch_source", to_string(asked.batch_source)},
               {"assumed", asked.assumed}};
     reports::add_flag_account(json, asked.flags ? *asked.flags : formats::FlagAccount{});
     if (answer.schedule.order || asked.layout.schedule) {

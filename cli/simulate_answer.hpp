@@ -24,6 +24,7 @@ struct SimulatedLayout {
     Workload work;
     Layout layout;
     std::vector<std::string> assumed;
+    BatchSource batch_source = BatchSource::given;
     std::optional<formats::FlagAccount> flags;  ///< of a Megatron-LM command
     BatchSchedule batches;                      ///< the same
 };

@@ -246,6 +246,7 @@ SimulatedLayout asked_by_options(const Options& options, const WorkloadOptions& 
     asked.work.confine_tp = false;
     asked.work.newest_rules = false;
     asked.assumed = resolved.assumed;
+    asked.batch_source = resolved.batch_source;
     if (resolved.job.layout) asked.flags = resolved.job.flags;
     asked.batches = resolved.batches;
     asked.layout = planner::make_layout(request, asked.work);

@@ -18,15 +18,30 @@ std::vector<std::string> split_list(const std::string& given) {
 
 }  // namespace
 
-void declare_state_options(Options& options, WorkloadOptions& values) {
-    const auto check = [](const std::string& given, Problems& problems) {
-        if (!parse_data_sharding(given))
-            problems.add("--sharding = '{}' is not known; use one of {}", given.substr(0, 40), any_of_text(data_sharding_words()));
+std::vector<DataShardingChoice> further_shardings(const std::string& given) {
+    std::vector<DataShardingChoice> found;
+    for (const std::string& word : split_list(given)) found.push_back(parse_data_sharding(word).value_or(DataShardingChoice{}));
+    found.erase(found.begin());
+    return found;
+}
+
+void declare_state_options(Options& options, WorkloadOptions& values, bool several_shardings) {
+    const auto check = [several_shardings](const std::string& given, Problems& problems) {
+        const std::vector<std::string> words = several_shardings ? split_list(given) : std::vector<std::string>{given};
+        for (const std::string& word : words.empty() ? std::vector<std::string>{given} : words) {
+            if (!parse_data_sharding(word))
+                problems.add("--sharding = '{}' is not known; use one of {}", word.substr(0, 40), any_of_text(data_sharding_words()));
+        }
     };
     options.checked(
-        "sharding", values.sharding, "KIND", check,
-        "state sharded over data-parallel ranks: none, optimizer (distributed optimizer), optimizer_gradients or full (with parameters; "
-        "both Megatron-FSDP), or hybrid:N (full inside each of N replicas) (default: the command's, else optimizer)");
+        "sharding", values.sharding, several_shardings ? "KIND[,...]" : "KIND", check,
+        several_shardings
+            ? "state sharded over data-parallel ranks: none, optimizer (distributed optimizer), optimizer_gradients or full (with "
+              "parameters; both Megatron-FSDP), or hybrid:N (full inside each of N replicas); several are all searched. Gradients keep "
+              "their dtype (default: the command's, else optimizer, full, and hybrid with a replica per NVLink domain)"
+            : "state sharded over data-parallel ranks: none, optimizer (distributed optimizer), optimizer_gradients or full (with "
+              "parameters; both Megatron-FSDP), or hybrid:N (full inside each of N replicas). Gradients keep their dtype (default: the "
+              "command's, else optimizer)");
     std::vector<std::string> kinds;
     for (const OptimizerKind kind : kOptimizerKinds) kinds.emplace_back(to_string(kind));
     options.choice("optimizer", values.optimizer, kinds,
@@ -53,7 +68,7 @@ void apply_state_options(const WorkloadOptions& values, TrainingSpec& training, 
     }
     if (values.offload) training.offload = parse_offload(split_list(*values.offload)).value_or(OffloadSpec{});
     if (!values.sharding) return;
-    const DataShardingChoice choice = parse_data_sharding(*values.sharding).value_or(DataShardingChoice{});
+    const DataShardingChoice choice = parse_data_sharding(split_list(*values.sharding).front()).value_or(DataShardingChoice{});
     if (values.no_distributed_optimizer && choice.kind != DataSharding::none)
         problems.add("--no-distributed-optimizer divides nothing, and --sharding {} does; drop one of the two", *values.sharding);
     const bool fully_shards = choice.kind != DataSharding::none && choice.kind != DataSharding::optimizer;
@@ -62,9 +77,10 @@ void apply_state_options(const WorkloadOptions& values, TrainingSpec& training, 
             "--sharding {} does not go with the command's weights in parts (--tensor-parallel-num-weight-shards, "
             "--expert-tensor-parallel-num-weight-shards); drop one of the two",
             *values.sharding);
-    set_data_sharding(choice, training);
+    const Dtype asked = training.grad_dtype;
+    set_data_sharding_alone(choice, training);
     FullyShardedSpec& fully_sharded = training.megatron.fully_sharded;
-    if (values.grad_dtype && fully_sharded.kind == FullyShardedKind::megatron_fsdp) fully_sharded.main_grads = training.grad_dtype;
+    if (values.grad_dtype && fully_sharded.kind == FullyShardedKind::megatron_fsdp) fully_sharded.main_grads = asked;
     training.grad_dtype = kept_gradient_dtype(training);
     const OptimizerKind optimizer = training.megatron.optimizer;
     if (training.megatron.fully_sharded.active() && optimizer != OptimizerKind::adam && optimizer != OptimizerKind::sgd)

@@ -17,22 +17,12 @@
 #include "plan/text/text_file.hpp"
 #include "plan/training/data_sharding.hpp"
 #include "plan/training/own_fp8.hpp"
+#include "planner/batch_sizes.hpp"
 #include "planner/switch_rules.hpp"
 #include "simulator/cluster_parameters.hpp"
 
 namespace mgplan::cli {
 namespace {
-
-/// Tokens of the default global batch: 4 Mi, growing linearly from 1,024 GPUs to 16 Mi at 4,096 and more (CLI.md).
-std::int64_t default_batch(std::int64_t world, std::int64_t sequence) {
-    constexpr std::int64_t kTokens = std::int64_t{4} << 20;
-    const double growth = std::clamp(static_cast<double>(world) / 1024.0, 1.0, 4.0);
-    const auto sequences = std::max<std::int64_t>(1, static_cast<std::int64_t>(static_cast<double>(kTokens) * growth) / sequence);
-    // Rounded up to a multiple of the world's odd part, so that a world of 96 or 100 has data-parallel sizes to choose from.
-    std::int64_t odd = world;
-    while (odd % 2 == 0) odd /= 2;
-    return (sequences + odd - 1) / odd * odd;
-}
 
 void set_overlaps(TrainingSpec& training, const std::vector<std::string>& names, bool on) {
     for (const auto& name : names) {
@@ -132,6 +122,12 @@ void end_with_the_last_step(ResolvedWorkload& resolved) {
         fmt::format("global batch of {}: training ends before the later steps of its schedule", with_thousands(batch.global_batch)));
 }
 
+/// The model's own batch in sequences of `sequence` tokens: with the tokens of its own sequence length, if it has one.
+std::optional<std::int64_t> published_batch(const ModelSpec& model, std::int64_t sequence) {
+    if (!model.default_global_batch || !model.default_sequence) return model.default_global_batch;
+    return std::max<std::int64_t>(1, *model.default_global_batch * *model.default_sequence / sequence);
+}
+
 void resolve_batch(const Options& options, const WorkloadOptions& values, ResolvedWorkload& resolved) {
     Workload& work = resolved.workload;
     const auto& layout = resolved.job.layout;
@@ -158,16 +154,16 @@ void resolve_batch(const Options& options, const WorkloadOptions& values, Resolv
         // Megatron-LM arguments.py: one microbatch for each data-parallel rank.
         const std::int64_t model_ranks = layout->tp * layout->cp * layout->pp;
         work.batch.global_batch = layout->micro_batch * std::max<std::int64_t>(1, work.world / model_ranks);
+        resolved.batch_source = BatchSource::assumed;
         resolved.assumed.push_back(
             fmt::format("global batch of {} (a microbatch for each dp rank)", with_thousands(work.batch.global_batch)));
     } else if (work.batch.global_batch == 0) {
-        work.batch.global_batch = work.model.default_global_batch.value_or(default_batch(work.world, work.batch.sequence));
-        const std::int64_t rest = work.batch.global_batch % work.world;
-        const std::string even = with_thousands(work.batch.global_batch + work.world - rest);
-        resolved.assumed.push_back(
-            fmt::format("global batch of {} ({}{})", counted(work.batch.global_batch, "sequence"),
-                        counted(work.batch.global_batch * work.batch.sequence, "token"),
-                        rest > 0 && work.batch.global_batch > work.world ? "; --global-batch " + even + " lets dp grow" : ""));
+        work.batch.global_batch =
+            published_batch(work.model, work.batch.sequence).value_or(planner::assumed_batch(work.model, work.world, work.batch.sequence));
+        resolved.batch_source = work.model.default_global_batch ? BatchSource::published : BatchSource::assumed;
+        resolved.assumed.push_back(fmt::format("global batch of {} ({}{})", counted(work.batch.global_batch, "sequence"),
+                                               counted(work.batch.global_batch * work.batch.sequence, "token"),
+                                               resolved.batch_source == BatchSource::published ? ", the model's own" : ""));
     }
     if (values.lengths) work.batch.lengths = load_lengths(options, *values.lengths);
     end_with_the_last_step(resolved);
@@ -261,8 +257,10 @@ void declare_workload_options(Options& options, WorkloadOptions& values, bool wi
     options.text("cluster", values.cluster, "NAME[,KEY=VALUE...]|FILE",
                  "a preset (mgplan clusters), with changed values (gpus_per_node, nvlink_domain, nvlink_gbytes_per_second, "
                  "node_network_gbits_per_second, network_kind, memory_gib, host_memory_gib), or a file");
-    options.integer("global-batch", values.global_batch, 1, std::int64_t{1} << 31,
-                    "sequences per step (default: 4 Mi tokens, up to 16 Mi on 4,096 GPUs and more)");
+    options.integer(
+        "global-batch", values.global_batch, 1, std::int64_t{1} << 31,
+        "sequences per step (default: the model's published batch, else 4 Mi tokens, up to 16 Mi on 4,096 GPUs and more; of MoE models "
+        "at least 8 sequences per GPU)");
     options.count("global-batch-tokens", values.global_batch_tokens, 1, std::int64_t{1} << 58,
                   "tokens per step, 4M is 4,194,304; instead of --global-batch");
     options.count("seq", values.sequence, 1, std::int64_t{1} << 27,
@@ -284,7 +282,7 @@ void declare_workload_options(Options& options, WorkloadOptions& values, bool wi
                  "release of NVIDIA's training container whose rates are used, from 25.04 to 26.08 (default: 26.08)");
     options.choice("grad-dtype", values.grad_dtype, {"fp32", "bf16", "fp16"}, "dtype of gradients and their reduction (default: fp32)");
     options.flag("no-distributed-optimizer", values.no_distributed_optimizer, "every rank keeps the whole optimizer state");
-    declare_state_options(options, values);
+    declare_state_options(options, values, several_worlds);
     options.choices("overlap", values.overlap, {"grad-reduce", "param-gather", "p2p", "tp", "moe"},
                     "communication to overlap with compute (default: grad-reduce, param-gather, p2p)");
     options.choices("no-overlap", values.no_overlap, {"grad-reduce", "param-gather", "p2p", "tp", "moe"}, "communication not to overlap");
@@ -522,7 +520,7 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
     if (values.strict) refuse_partial_answer(job.flags);
     if (!job.training) {
         if (!values.precision) resolved.assumed.push_back(assumed_gradients(work.training));
-        if (!values.no_distributed_optimizer && !values.sharding) resolved.assumed.push_back("distributed optimizer");
+        if (!values.no_distributed_optimizer && !values.sharding) resolved.assumed.emplace_back(kDistributedOptimizer);
         if (!options.given("overlap") && !options.given("no-overlap")) resolved.assumed.push_back("gradient, parameter and p2p overlap");
         if (!values.attention) resolved.assumed.push_back("flash attention");
         if (!options.given("cuda-graphs")) resolved.assumed.emplace_back(kNoCudaGraphs);

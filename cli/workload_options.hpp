@@ -61,6 +61,7 @@ struct ResolvedWorkload {
     Workload workload;
     formats::Job job;  ///< read from --model or --megatron-args
     Engine engine = kDefaultEngine;
+    BatchSource batch_source = BatchSource::given;
     BatchSchedule batches{};            ///< of a command; with --global-batch that batch holds throughout
     std::vector<std::string> assumed;   ///< one sentence for every value that was not given
     std::vector<std::string> warnings;  ///< for stderr
@@ -76,6 +77,7 @@ inline constexpr std::int64_t kMostRanks = std::int64_t{1} << 24;
 [[nodiscard]] ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions& values);
 
 // Assumptions about a job without a command of its own, where a search may choose otherwise.
+inline constexpr std::string_view kDistributedOptimizer = "distributed optimizer";
 inline constexpr std::string_view kNoCudaGraphs = "no CUDA graphs";
 [[nodiscard]] std::string assumed_gradients(const TrainingSpec& training);
 

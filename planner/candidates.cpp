@@ -7,6 +7,7 @@
 
 #include "plan/text/errors.hpp"
 #include "plan/text/text.hpp"
+#include "planner/batch_sizes.hpp"
 #include "planner/legal_tails.hpp"
 
 namespace mgplan::planner {
@@ -147,15 +148,7 @@ private:
 class TailVisitor {
 public:
     TailVisitor(const Workload& workload, const SearchSpace& space, CandidateCounts& counts, const LayoutVisitor& visitor)
-        : workload_(workload),
-          space_(space),
-          counts_(counts),
-          visitor_(visitor),
-          micro_batches_(pinned_or(space.micro_batch,
-                                   [] {
-                                       return Sizes{1, 2, 4, 8, 16};
-                                   })),
-          cp_comm_types_(without_repeats(space.cp_comm_types)) {
+        : workload_(workload), space_(space), counts_(counts), visitor_(visitor), cp_comm_types_(without_repeats(space.cp_comm_types)) {
         if (visitor.tails == nullptr) own_tails_.emplace(workload, space);
     }
     ~TailVisitor() { count_repeated(); }
@@ -165,7 +158,9 @@ public:
     void operator()(Layout& layout) {
         blocks_ = largest_block(space_, *layout.split);
         layout.group_size = layout.vpp > 1 ? space_.group_size.value_or(layout.sizes.pp) : layout.sizes.pp;
-        for (const auto micro_batch : micro_batches_) {
+        const Sizes micro_batches =
+            pinned_or(space_.micro_batch, [&] { return searched_micro_batches(workload_.batch.global_batch, layout.dp()); });
+        for (const auto micro_batch : micro_batches) {
             layout.micro_batch = micro_batch;
             layout.num_microbatches = workload_.batch.global_batch / (layout.dp() * micro_batch);
             if (rejected(workload_, layout, Level::microbatch, counts_)) continue;
@@ -245,7 +240,6 @@ private:
     const LayoutVisitor& visitor_;
     const LegalTails::Tails* rejecting_ = nullptr;  ///< rejected tails of the previous layout
     std::int64_t repeated_ = 0;                     ///< number of later layouts with the same, not counted yet
-    Sizes micro_batches_;
     std::vector<CpCommType> cp_comm_types_;
     std::int64_t blocks_ = 0;  ///< largest block of the current layouts
     std::optional<LegalTails> own_tails_;

@@ -10,15 +10,16 @@
 
 #include "plan/layout/balanced_split.hpp"
 #include "plan/layout/layout.hpp"
+#include "plan/training/data_sharding.hpp"
 #include "plan/workload.hpp"
 #include "planner/constraints.hpp"
 #include "planner/search_result.hpp"
 
 namespace mgplan::planner {
 
-/// The searched values. An empty list means every value that can be legal: divisors for the sizes, powers of two up to 16 for the
-/// micro-batch, 1 to kUsualChunks for vpp and larger ones with chunks of equal layers (with a pipeline layout: its number of chunks).
-/// Repeated values count once.
+/// The searched values. An empty list means every value that can be legal: divisors for the sizes,
+/// searched_micro_batches() for the micro-batch, 1 to kUsualChunks for vpp and larger ones with chunks of equal layers (with a pipeline
+/// layout: its number of chunks). Repeated values count once.
 struct SearchSpace {
     std::vector<std::int64_t> tp, cp, ep, etp, pp, vpp, micro_batch;
     std::vector<Recompute> recompute{Recompute::none, Recompute::selective, Recompute::full};
@@ -39,6 +40,7 @@ struct SearchSpace {
     bool recompute_blocks = false;                          ///< also full recompute of only the first 1, 2, 4 … layers of each chunk
     std::vector<EnumSet<CudaGraphScope>> more_cuda_graphs;  ///< if not empty, used instead of cuda_graphs
     std::vector<std::shared_ptr<const LayoutSwitches>> switches{nullptr};  ///< Layout::switches
+    std::vector<DataShardingChoice> shardings;                             ///< rank_layouts(): also the workload with each of these
     std::shared_ptr<const StageLoads> stage_loads;  ///< if set, also a split for each (pp, vpp) that balances this work
 };
 

@@ -86,7 +86,8 @@ Layout make_layout(const LayoutRequest& request, const Workload& workload) {
                     request.etp.value_or(request.tp),
                     request.pp,
                     request.order,
-                    workload.training.distributed_optimizer_instances};
+                    request.switches && request.switches->sharding ? request.switches->sharding->replicas
+                                                                   : workload.training.distributed_optimizer_instances};
     if (!model.moe) layout.sizes.ep = 1;
     layout.micro_batch = request.micro_batch;
     layout.sequence_parallel = request.sequence_parallel && request.tp > 1;

@@ -1,5 +1,9 @@
 #include <algorithm>
 
+#include <fmt/format.h>
+
+#include "plan/text/text.hpp"
+#include "planner/batch_sizes.hpp"
 #include "planner/candidates.hpp"
 
 namespace mgplan::planner {
@@ -24,6 +28,15 @@ void add_hopeless(std::vector<std::string>& messages, const Workload& workload, 
         if (!broken) return;
     }
     messages.insert(messages.end(), first.begin(), first.end());
+}
+
+void add_legal_batches(std::vector<std::string>& messages, const Workload& workload, const SearchSpace& space) {
+    std::vector<std::string> nearest;
+    for (const std::int64_t batch : nearest_legal_batches(workload, space)) nearest.push_back(with_thousands(batch));
+    if (nearest.empty()) return;
+    messages.push_back(fmt::format("global batch = {} suits no layout of {} with these options; the nearest that {}: {}",
+                                   with_thousands(workload.batch.global_batch), counted(workload.world, "GPU"),
+                                   nearest.size() > 1 ? "do" : "does", fmt::join(nearest, " and ")));
 }
 
 Level level_of(std::string_view name) {
@@ -54,6 +67,7 @@ std::vector<std::string> why_nothing_is_legal(const Workload& workload, const Se
     for (const auto& [rule, found] : counts.rejected) {
         if (level_of(rule) == farthest) messages.push_back(found.example);
     }
+    if (farthest == Level::microbatch) add_legal_batches(messages, workload, space);
     if (messages.empty()) messages.emplace_back("no layout is left to try; widen the lists");
     return messages;
 }

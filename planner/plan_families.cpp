@@ -11,7 +11,10 @@ bool same_family(const Layout& a, const Layout& b) {
     const auto dispatcher = [](const Layout& layout) {
         return layout.switches ? layout.switches->dispatcher : std::optional<TokenDispatcher>{};
     };
-    return a.sizes == b.sizes && dispatcher(a) == dispatcher(b) && a.recompute == b.recompute &&
+    const auto sharding = [](const Layout& layout) {
+        return layout.switches ? layout.switches->sharding : std::optional<DataShardingChoice>{};
+    };
+    return a.sizes == b.sizes && sharding(a) == sharding(b) && dispatcher(a) == dispatcher(b) && a.recompute == b.recompute &&
            a.recompute_modules == b.recompute_modules && a.recompute_method == b.recompute_method &&
            a.recompute_num_layers == b.recompute_num_layers;
 }

@@ -24,8 +24,8 @@ int features_of(const Layout& layout) {
     const ParallelSizes& sizes = layout.sizes;
     const LayoutSwitches on = layout.switches ? *layout.switches : LayoutSwitches{};
     return (sizes.tp > 1) + (sizes.cp > 1) + (sizes.ep > 1) + (sizes.pp > 1) + (layout.vpp > 1) + (layout.recompute != Recompute::none) +
-           !layout.cuda_graphs.empty() + on.dispatcher.has_value() + on.overlap_tp + on.overlap_moe + on.bf16_gradients + on.bf16_moments +
-           (layout.split && layout.split->kind() == SplitKind::layout_string);
+           !layout.cuda_graphs.empty() + on.sharding.has_value() + on.dispatcher.has_value() + on.overlap_tp + on.overlap_moe +
+           on.bf16_gradients + on.bf16_moments + (layout.split && layout.split->kind() == SplitKind::layout_string);
 }
 
 bool keeps_experts_inside(const Layout& layout, const Workload& workload) {

@@ -24,6 +24,14 @@ public:
         };
     }
 
+    /// Makes cost functions for workloads that differ only in the sharding of their state, which share results with these if
+    /// LayoutCost::resharded is set. The pool must outlive them.
+    [[nodiscard]] CostModelFactory of_other_sharding() const {
+        return [this](const Workload& workload) {
+            return !pricers_.empty() && pricers_.front().resharded ? pricers_.front().resharded(workload) : make_(workload);
+        };
+    }
+
 private:
     CostModelFactory make_;
     std::vector<LayoutCost> pricers_;

@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <functional>
 #include <iterator>
 #include <limits>
+#include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -17,6 +21,7 @@
 #include "planner/pricer_pool.hpp"
 #include "planner/scaling.hpp"
 #include "planner/search_axes.hpp"
+#include "planner/sharded_jobs.hpp"
 #include "planner/split_schedules.hpp"
 #include "simulator/cost_model.hpp"
 
@@ -143,14 +148,16 @@ void tell_how_many(const RankingOptions& options, std::size_t certain, std::size
     options.replaying(std::min(certain, wanted), wanted);
 }
 
+using Predict = std::function<simulator::Prediction(const Layout&)>;
+
 /// The plans of the first of `best`.
 std::vector<PlannedLayout> plans_of(const Workload& workload, const std::vector<RankedLayout>& best, std::size_t most, bool one_per_family,
-                                    Objective objective, simulator::CostModel& model, ReplayedMemories& memories) {
+                                    Objective objective, const Predict& predict) {
     std::vector<PlannedLayout> plans;
     std::vector<RankedLayout> first;
     const auto add = [&](std::size_t index) {
         const Layout& layout = best[index].layout;
-        simulator::Prediction prediction{model.exact_time(layout), memories.of(layout)};
+        simulator::Prediction prediction = predict(layout);
         prediction.memory.limit_bytes = workload.memory_limit;
         first.push_back({layout, prediction.time.iteration_seconds, prediction.memory.deciding_bytes()});
         plans.emplace_back(PlannedLayout{layout, std::move(prediction), index + 1, {}, {}});
@@ -185,6 +192,10 @@ struct Known {
     ReplayedMemories memories{model};
 
     Known(const Workload& workload, const CostModelFactory& cost_model) : pricers(cost_model), model(workload) {}
+    /// Shares the costs of layers with `other`, whose workload differs only in the sharding of its state.
+    Known(const Workload& workload, const Known& other) : pricers(other.pricers.of_other_sharding()), model(workload, other.model) {}
+
+    simulator::Prediction predict(const Layout& layout) { return {model.exact_time(layout), memories.of(layout)}; }
 };
 
 /// Maximum number of repetitions because replays leave too few ranks: if most layouts that fit by estimate fail their replay, the list ends
@@ -197,12 +208,32 @@ struct Again {
     int turns = 0;           ///< repetitions that requested more of them
     double never_below = 0;  ///< as in SearchOptions, like the next
     double slowest_known = std::numeric_limits<double>::infinity();
+    double ceiling = std::numeric_limits<double>::infinity();  ///< seconds; slower layouts are of no interest, others have filled the list
+};
+
+/// The ranking of one job.
+struct RankedJob {
+    Ranking ranking;        ///< without plans
+    std::size_t exact = 0;  ///< number of leading layouts of the list with times from event simulation
+    bool cut = false;       ///< slower layouts than those of the list may exist
+};
+
+/// Number of ranks and of families that an answer shows.
+struct Shown {
+    std::size_t ranks, families;
+
+    Shown(const RankingOptions& options, const SearchResult& found)
+        // The caller reports a rank that does not exist; it needs no list up to it.
+        : ranks(std::cmp_greater(options.ranks, found.feasible + 1) ? 0 : options.ranks),
+          families(std::max(options.one_per_family ? options.plans : 0, options.families ? kRankedFamilies : 0)) {
+        if (!options.one_per_family) ranks = std::max(options.plans, ranks);
+    }
 };
 
 /// `narrowed`: the workload with the memory that plans may use. Replays use the whole card: an allocator has no headroom. `again`:
 /// requirements found by the previous attempt.
-Ranking rank_within(const Workload& narrowed, const Workload& workload, const SearchSpace& space, const RankingOptions& options,
-                    Known& known, const Again& again = {}) {
+RankedJob rank_within(const Workload& narrowed, const Workload& workload, const SearchSpace& space, const RankingOptions& options,
+                      Known& known, const Again& again = {}) {
     const std::size_t wanted = std::max({options.plans, options.ranks, again.ranks});
     const bool by_time = options.objective == Objective::throughput;
     SearchOptions asked;
@@ -225,10 +256,11 @@ Ranking rank_within(const Workload& narrowed, const Workload& workload, const Se
     asked.compared = options.compared;
     asked.progress = options.progress;
 
-    Ranking ranking;
+    RankedJob ranked;
+    Ranking& ranking = ranked.ranking;
     SearchResult& found = ranking.search;
     found = search(narrowed, space, known.pricers.of_next_search(), asked);
-    if (found.counts.legal == 0) refuse(narrowed, space, found);
+    if (found.counts.legal == 0) return ranked;
     simulator::CostModel& model = known.model;
     ReplayedMemories& memories = known.memories;
     rank_exactly(found, model, options.objective, wanted);
@@ -237,10 +269,9 @@ Ranking rank_within(const Workload& narrowed, const Workload& workload, const Se
         ranking.schedules = add_split_schedules(found, model, narrowed, options.schedules, options.objective, options.only_schedules);
     if (!by_time) sort_as_replayed(found.best, memories);
     const std::vector<RankedLayout> best = options.compared ? found.best : std::vector<RankedLayout>{};
-    const std::size_t families = std::max(options.one_per_family ? options.plans : 0, options.families ? kRankedFamilies : 0);
-    // The caller reports a rank that does not exist; it needs no list up to it.
-    const std::size_t by_rank = std::cmp_greater(options.ranks, found.feasible + 1) ? 0 : options.ranks;
-    const std::size_t ranks = options.one_per_family ? by_rank : std::max(options.plans, by_rank);
+    const Shown shown(options, found);
+    const std::size_t ranks = shown.ranks, families = shown.families;
+    const std::size_t searched = found.best.size();
     const bool all_exact = found.replayed >= found.best.size();
     const bool list_is_full = found.best.size() >= asked.keep;
     FamilyCount count;
@@ -253,7 +284,8 @@ Ranking rank_within(const Workload& narrowed, const Workload& workload, const Se
         if (kept.size() < ranks) return false;
         return families == 0 || count.among(kept) >= families;
     };
-    const std::size_t exact = keep_fitting_when_replayed(found, memories, enough, found.replayed);
+    const std::size_t exact = ranked.exact = keep_fitting_when_replayed(found, memories, enough, found.replayed);
+    ranked.cut = list_is_full || found.best.size() + static_cast<std::size_t>(found.too_large_replayed.count) < searched;
     if (by_time && !found.best.empty()) found.fastest_seconds = found.best.front().iteration_seconds;
     // Checks that times are exact down to the last displayed rank, and that enough layouts are left after replays.
     const std::size_t last = last_rank_shown(found, ranks, families);
@@ -266,21 +298,151 @@ Ranking rank_within(const Workload& narrowed, const Workload& workload, const Se
     if (((by_time && too_few_exact) || kept_too_few) && more.ranks > wanted && more.turns < kMostTurns)
         return rank_within(narrowed, workload, space, options, known, more);
     if (by_time) {
-        const double slowest = slowest_of_interest(found, exact, ranks, families);
+        const double slowest = std::min(again.ceiling, slowest_of_interest(found, exact, ranks, families));
         // By event simulation the best may be slower than the lower bound of layouts that were cut off.
         if (found.cut_at_least < slowest)
             return rank_within(narrowed, workload, space, options, known,
-                               {again.ranks, again.turns, slowest * kJustAbove, found.slowest_kept});
+                               {again.ranks, again.turns, slowest * kJustAbove, found.slowest_kept, again.ceiling});
     }
     if (options.compared) ranking.compared = rank_of(*options.compared, best, found, memories);
-    if (options.predictions)
-        ranking.plans = plans_of(workload, found.best, options.plans, options.one_per_family, options.objective, model, memories);
     keep_what_was_asked(options, found);
-    return ranking;
+    return ranked;
 }
 
-/// Searches again for the nearest misses, if nothing fits and bounds cut off layouts that do not fit.
-void find_nearest_misses(const Workload& workload, const SearchSpace& space, const RankingOptions& options, SearchResult& found) {
+/// Ranks a workload with each sharding of a space, one after another, and merges the lists.
+class ShardedRanking {
+public:
+    /// All arguments must outlive it. Plans leave `headroom` bytes free.
+    ShardedRanking(const Workload& workload, const SearchSpace& space, const RankingOptions& options, std::int64_t headroom)
+        : workload_(workload), space_(space), options_(options), jobs_(sharded_jobs(workload, space)), narrowed_(jobs_) {
+        for (ShardedJob& job : narrowed_) job.workload.memory_limit -= headroom;
+    }
+
+    /// Throws ConfigError if no layout is legal.
+    Ranking run() {
+        for (std::size_t i = 0; i < jobs_.size(); ++i) {
+            known_.push_back(i == 0 ? std::make_unique<Known>(jobs_[i].workload, options_.cost_model)
+                                    : std::make_unique<Known>(jobs_[i].workload, *known_.front()));
+            rank(i);
+        }
+        if (all_.search.counts.legal == 0) refuse(narrowed_.front().workload, space_, all_.search);
+        if (compared_) all_.compared = rank_compared();
+        if (options_.predictions)
+            all_.plans = plans_of(workload_, all_.search.best, options_.plans, options_.one_per_family, options_.objective,
+                                  [this](const Layout& layout) { return predict(layout); });
+        return std::move(all_);
+    }
+
+private:
+    [[nodiscard]] bool by_time() const { return options_.objective == Objective::throughput; }
+
+    void rank(std::size_t i) {
+        const ShardedJob& job = jobs_[i];
+        RankingOptions asked = options_;
+        const bool here = options_.compared && (job.has(*options_.compared) || (i == 0 && job_of_compared() == nullptr));
+        asked.compared.reset();
+        if (here) asked.compared = job.own(*options_.compared);
+        if (i > 0) {  // tried for the workload's own sharding alone
+            asked.schedules.clear();
+            asked.balance_stages = false;
+        }
+        Again again;
+        again.ceiling = again.slowest_known = again.never_below = slowest_shown();
+        if (!std::isfinite(again.ceiling)) again.never_below = 0;
+        RankedJob ranked = rank_within(narrowed_[i].workload, job.workload, space_, asked, *known_[i], again);
+        if (here) {
+            compared_ = RankedLayout{*asked.compared, known_[i]->model.exact_seconds(*asked.compared), 0};
+            rank_in_job_ = ranked.ranking.compared;
+        }
+        merge(job, std::move(ranked), again.ceiling);
+    }
+
+    [[nodiscard]] const ShardedJob* job_of_compared() const {
+        const auto found = std::find_if(jobs_.begin(), jobs_.end(), [this](const ShardedJob& job) { return job.has(*options_.compared); });
+        return found == jobs_.end() ? nullptr : &*found;
+    }
+
+    /// Seconds of the slowest layout that the answer shows, with a margin; infinite as long as more layouts are wanted.
+    [[nodiscard]] double slowest_shown() const {
+        const SearchResult& found = all_.search;
+        const Shown shown(options_, found);
+        FamilyCount count;
+        if (!by_time() || found.best.empty() || found.best.size() < shown.ranks || count.among(found.best) < shown.families)
+            return std::numeric_limits<double>::infinity();
+        return slowest_of_interest(found, exact_, shown.ranks, shown.families) * kJustAbove;
+    }
+
+    void merge(const ShardedJob& job, RankedJob ranked, double ceiling) {
+        SearchResult found = std::move(ranked.ranking.search);
+        if (by_time() && ranked.cut && !found.best.empty()) ceiling = std::min(ceiling, found.best.back().iteration_seconds);
+        const bool proven = found.fastest_is_proven.value_or(false) || (found.best.empty() && found.cut_at_least >= ceiling);
+        merge_best(job, std::move(found.best), ranked.exact);
+        if (ceiling < complete_up_to_) complete_up_to_ = ceiling;
+        auto& best = all_.search.best;
+        std::erase_if(best, [this](const RankedLayout& each) { return by_time() && each.iteration_seconds > complete_up_to_; });
+        exact_ = std::min(exact_, best.size());
+        if (!job.sharding) {
+            all_.balanced = std::move(ranked.ranking.balanced);
+            all_.schedules = std::move(ranked.ranking.schedules);
+            all_.search.fastest_is_proven = found.fastest_is_proven;
+        }
+        if (all_.search.fastest_is_proven) all_.search.fastest_is_proven = *all_.search.fastest_is_proven && proven;
+        if (by_time() && !best.empty()) all_.search.fastest_seconds = best.front().iteration_seconds;
+        all_.search.slowest_kept = std::min(all_.search.slowest_kept, found.slowest_kept);
+        merge_results(all_.search, std::move(found), job);
+    }
+
+    /// Merges the leading layouts with exact times, and after them the others.
+    void merge_best(const ShardedJob& job, std::vector<RankedLayout> found, std::size_t exact) {
+        std::vector<RankedLayout> known = std::move(all_.search.best);
+        std::vector<RankedLayout>& best = all_.search.best;
+        best.clear();
+        if (job.sharding) {
+            const auto undivided = [](const RankedLayout& each) { return each.layout.dp() * each.layout.sizes.cp == 1; };
+            const auto end = found.begin() + static_cast<std::ptrdiff_t>(exact);
+            exact -= static_cast<std::size_t>(std::count_if(found.begin(), end, undivided));
+            std::erase_if(found, undivided);  // one rank keeps all of it, as in the job without this sharding
+        }
+        for (RankedLayout& each : found) each.layout = job.merged(std::move(each.layout));
+        const auto before = [this](const RankedLayout& a, const RankedLayout& b) { return ranks_before(a, b, options_.objective); };
+        const auto middle = known.begin() + static_cast<std::ptrdiff_t>(exact_);
+        const auto middle_of_found = found.begin() + static_cast<std::ptrdiff_t>(exact);
+        std::merge(known.begin(), middle, found.begin(), middle_of_found, std::back_inserter(best), before);
+        std::merge(middle, known.end(), middle_of_found, found.end(), std::back_inserter(best), before);
+        exact_ += exact;
+    }
+
+    /// The compared layout's rank in its own job, and the layouts of other jobs before it.
+    [[nodiscard]] ComparedRank rank_compared() const {
+        ComparedRank rank = rank_in_job_;
+        if (rank.rank == 0 || jobs_.size() == 1) return rank;
+        for (const RankedLayout& each : all_.search.best) {
+            const bool its_job = job_of_compared() == nullptr ? jobs_.front().has(each.layout) : job_of_compared()->has(each.layout);
+            if (!its_job && each.iteration_seconds < compared_->iteration_seconds) ++rank.rank;
+        }
+        rank.least = rank.least || compared_->iteration_seconds > complete_up_to_;
+        return rank;
+    }
+
+    simulator::Prediction predict(const Layout& layout) {
+        const auto job = std::find_if(jobs_.begin(), jobs_.end(), [&](const ShardedJob& one) { return one.has(layout); });
+        return known_[static_cast<std::size_t>(job - jobs_.begin())]->predict(job->own(layout));
+    }
+
+    const Workload& workload_;
+    const SearchSpace& space_;
+    const RankingOptions& options_;
+    std::vector<ShardedJob> jobs_, narrowed_;  ///< `narrowed_`: with the memory that plans may use
+    std::vector<std::unique_ptr<Known>> known_;
+    Ranking all_;
+    std::size_t exact_ = 0;  ///< number of leading layouts of the list with times from event simulation
+    double complete_up_to_ = std::numeric_limits<double>::infinity();  ///< seconds up to which the list holds all layouts
+    std::optional<RankedLayout> compared_;
+    ComparedRank rank_in_job_;
+};
+
+/// The nearest misses of one job, searched again if nothing fits and bounds cut off layouts that do not fit.
+SearchResult nearest_misses(const Workload& workload, const SearchSpace& space, const RankingOptions& options) {
     SearchOptions asked;
     asked.keep = 0;
     asked.objective = options.objective;
@@ -288,9 +450,9 @@ void find_nearest_misses(const Workload& workload, const SearchSpace& space, con
     asked.threads = options.threads;
     asked.progress = options.progress;
     PricerPool pricers(options.cost_model);
-    found = search(workload, space, pricers.of_next_search(), asked);
+    SearchResult found = search(workload, space, pricers.of_next_search(), asked);
     // Only kinds of misses within the list of nearest ones have a known nearest layout.
-    if (found.nearest.empty()) return;
+    if (found.nearest.empty()) return found;
     const auto leave_out = [&](TooLarge& kind) {
         if (!kind.nearest || kind.nearest->peak_bytes <= found.nearest.back().peak_bytes) return;
         found.bounded += kind.count;
@@ -299,6 +461,7 @@ void find_nearest_misses(const Workload& workload, const SearchSpace& space, con
     };
     for (TooLarge& kind : found.too_large_by_term) leave_out(kind);
     leave_out(found.too_large_uneven);
+    return found;
 }
 
 /// Adds to a bounded search's families and Pareto set those of all layouts with the first choice of each axis: layouts far from the best
@@ -323,27 +486,26 @@ void add_slower_families(const Workload& workload, const SearchSpace& space, con
 
 /// Ranks the layouts that leave the headroom, or else all that fit, or finds the nearest misses.
 Ranking rank_or_miss(const Workload& workload, const SearchSpace& space, const RankingOptions& options) {
-    Workload narrowed = workload;
-    narrowed.memory_limit -= options.headroom_bytes;
-    const auto rank = [&](const Workload& searched, const RankingOptions& asked) {
-        Known known(workload, asked.cost_model);
-        return rank_within(searched, workload, space, asked, known);
+    const auto rank = [&](std::int64_t headroom, const RankingOptions& asked) {
+        return ShardedRanking(workload, space, asked, headroom).run();
     };
-    Ranking ranking = rank(narrowed, options);
+    Ranking ranking = rank(options.headroom_bytes, options);
     if (ranking.search.best.empty() && options.headroom_bytes > 0) {
-        ranking = rank(workload, options);
+        ranking = rank(0, options);
         ranking.search.headroom_missed = !ranking.search.best.empty();
     }
     // Bounds cut off layouts that do not fit, including the nearest misses.
     if (ranking.search.best.empty() && ranking.search.bounded > 0) {
         const bool none_fits = ranking.search.feasible == 0 && ranking.search.too_large_replayed.count == 0;
         if (none_fits) {
-            find_nearest_misses(workload, space, options, ranking.search);
+            ranking.search = {};
+            for (const ShardedJob& job : sharded_jobs(workload, space))
+                merge_results(ranking.search, nearest_misses(job.workload, space, options), job);
             if (!ranking.search.nearest.empty()) return ranking;
         }
         RankingOptions all = options;
         all.bounded = false;
-        ranking = rank(workload, all);
+        ranking = rank(0, all);
         ranking.search.headroom_missed = options.headroom_bytes > 0 && !ranking.search.best.empty();
     }
     return ranking;
@@ -363,8 +525,10 @@ Ranking rank_layouts(const Workload& workload, const SearchSpace& space, const R
 std::vector<PlannedLayout> plans_of(const Workload& workload, const SearchResult& search, std::size_t most, bool one_per_family) {
     simulator::CostModel model(workload);
     ReplayedMemories memories(model);
-    return plans_of(workload, search.best, most, one_per_family, search.fastest_seconds ? Objective::throughput : Objective::memory, model,
-                    memories);
+    return plans_of(workload, search.best, most, one_per_family, search.fastest_seconds ? Objective::throughput : Objective::memory,
+                    [&](const Layout& layout) {
+                        return simulator::Prediction{model.exact_time(layout), memories.of(layout)};
+                    });
 }
 
 }  // namespace mgplan::planner

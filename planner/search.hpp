@@ -43,6 +43,8 @@ struct LayoutCost {
     std::function<std::optional<std::int64_t>(const Layout&, std::int64_t limit)> replayed_bytes = {};
     /// Cost functions of the same workload for another thread, which share cached results with these; optional.
     std::function<LayoutCost()> another = {};
+    /// The same for a workload that differs only in the sharding of its state; optional.
+    std::function<LayoutCost(const Workload&)> resharded = {};
 };
 /// Creates the cost functions of one thread for a workload, which must outlive them.
 using CostModelFactory = std::function<LayoutCost(const Workload&)>;

@@ -8,6 +8,7 @@
 #include <span>
 #include <utility>
 
+#include "plan/cluster/nvlink_domains.hpp"
 #include "plan/graphs/graph_scopes.hpp"
 #include "plan/layout/layout_switches.hpp"
 #include "plan/parameters/composed_layer.hpp"
@@ -20,8 +21,8 @@ namespace mgplan::planner {
 namespace {
 
 /// By enumerator.
-constexpr std::array<std::string_view, 9> kAxisWords{"stages",     "vpp",         "dispatcher", "recompute",  "block",
-                                                     "tp-overlap", "moe-overlap", "optimizer",  "cuda-graphs"};
+constexpr std::array<std::string_view, 10> kAxisWords{"stages", "sharding",   "vpp",         "dispatcher", "recompute",
+                                                      "block",  "tp-overlap", "moe-overlap", "optimizer",  "cuda-graphs"};
 static_assert(static_cast<std::size_t>(SearchAxis::cuda_graphs) + 1 == kAxisWords.size());
 
 std::vector<SearchAxis> all_axes() {
@@ -65,8 +66,7 @@ std::vector<LayoutSwitches> switches_of(const SearchAxes& axes, const Workload& 
         std::vector<LayoutSwitches> narrower;
         for (const LayoutSwitches& one : all) {
             LayoutSwitches switches = one;
-            if (kept_gradient_dtype(training) == Dtype::fp32 && training.compute_dtype() == Dtype::bf16 &&
-                !training.megatron.fully_sharded.active()) {
+            if (kept_gradient_dtype(training) == Dtype::fp32 && training.compute_dtype() == Dtype::bf16) {
                 switches.bf16_gradients = true;
                 narrower.push_back(switches);
             }
@@ -161,6 +161,18 @@ SearchAxes read_search_axes(std::string_view text, Problems& problems) {
     return asked;
 }
 
+std::vector<DataShardingChoice> more_shardings(const Workload& workload) {
+    const TrainingSpec& training = workload.training;
+    const OptimizerKind optimizer = training.megatron.optimizer;
+    const bool divides = (optimizer == OptimizerKind::adam || optimizer == OptimizerKind::sgd) && !training.offload.active() &&
+                         !training.megatron.weight_shards.active() && training.overlap_grad_reduce && training.overlap_param_gather;
+    if (workload.world == 1 || !divides || data_sharding_choice(training) != DataShardingChoice{}) return {};
+    std::vector<DataShardingChoice> found{{DataSharding::full, 1}};
+    const std::int64_t domains = workload.world / used_gpus_of_domain(workload.cluster, workload.world);
+    if (domains > 1 && domains <= kMostReplicas) found.push_back({DataSharding::hybrid, static_cast<int>(domains)});
+    return found;
+}
+
 std::vector<Modules> useful_module_sets(const Workload& workload, bool few) {
     using Module = RecomputeModule;
     const ModelSpec& model = workload.model;
@@ -229,6 +241,7 @@ std::vector<EnumSet<CudaGraphScope>> graph_sets(const Workload& workload, Engine
 void widen(SearchSpace& space, const SearchAxes& axes, const Workload& workload) {
     if (axes.contains(SearchAxis::stages) && !space.pipeline_layout)
         space.stage_loads = std::make_shared<const StageLoads>(stage_loads(workload, space.engine));
+    if (axes.contains(SearchAxis::sharding) && space.engine == Engine::megatron) space.shardings = more_shardings(workload);
     if (axes.contains(SearchAxis::vpp)) space.unequal_chunks = true;
     if (axes.contains(SearchAxis::block)) space.recompute_blocks = true;
     if (axes.contains(SearchAxis::recompute)) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "plan/text/errors.hpp"
+#include "plan/training/data_sharding.hpp"
 #include "plan/workload.hpp"
 #include "planner/candidates.hpp"
 
@@ -15,6 +16,7 @@ namespace mgplan::planner {
 
 enum class SearchAxis : std::uint8_t {
     stages,       ///< a split by the layers' work next to the automatic one
+    sharding,     ///< FSDP, and HSDP inside NVLink domains, next to the job's own sharding
     vpp,          ///< chunks of unequal layers beyond kUsualChunks too
     dispatcher,   ///< dispatcher of experts' tokens: alltoall, deepep, hybridep
     recompute,    ///< module sets of selective recompute
@@ -56,6 +58,11 @@ void widen(SearchSpace& space, const SearchAxes& axes, const Workload& workload)
 
 /// Searches these dispatchers of experts' tokens, whatever the workload's own.
 void choose_dispatchers(SearchSpace& space, const std::vector<TokenDispatcher>& dispatchers, const Workload& workload);
+
+/// Shardings that a search tries next to the workload's own: none if the workload divides its state in another way already, or has features
+/// that Megatron-FSDP lacks (arguments.py, validate_args, at d98e8a64: an optimizer other than Adam and SGD, the host's optimizer, weight
+/// shards, gradients reduced without overlap).
+[[nodiscard]] std::vector<DataShardingChoice> more_shardings(const Workload& workload);
 
 /// Module sets with which selective recompute frees memory in this model, the cheapest first: no core_attn if attention is fused
 /// (transformer_config.py warns of it), no moe_act or layernorm under fp8 with delayed scaling (it refuses them).

@@ -80,6 +80,7 @@ LayoutCost cost_by(const std::shared_ptr<simulator::CostModel>& model, const Wor
         return memory->deciding_bytes();
     };
     cost.another = [model, &workload] { return cost_by(std::make_shared<simulator::CostModel>(workload, *model), workload); };
+    cost.resharded = [model](const Workload& other) { return cost_by(std::make_shared<simulator::CostModel>(other, *model), other); };
     return cost;
 }
 

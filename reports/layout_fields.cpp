@@ -61,6 +61,7 @@ std::string switches_cell(const Layout& layout, bool graphs) {
     std::vector<std::string> words;
     if (layout.switches) {
         const LayoutSwitches& on = *layout.switches;
+        if (on.sharding) words.push_back(sharding_word(*on.sharding));
         if (on.dispatcher) words.emplace_back(dispatcher_word(*on.dispatcher));
         if (on.overlap_tp || on.overlap_moe)
             words.emplace_back(on.overlap_tp && on.overlap_moe ? "ov:tp,moe" : on.overlap_tp ? "ov:tp" : "ov:moe");
@@ -108,7 +109,8 @@ std::vector<std::string> other_choices(const Workload& workload, const Layout& l
     if (!training.overlap_param_gather && training.distributed_optimizer && reduces) hidden.emplace_back("param-gather");
     if (!training.overlap_p2p && layout.sizes.pp > 1) hidden.emplace_back("p2p");
     if (!hidden.empty()) choices.push_back(fmt::format("no overlap of {}", fmt::join(hidden, " and ")));
-    if (const DataSharding sharding = data_sharding(training); sharding == DataSharding::hybrid)
+    if (layout.switches && layout.switches->sharding) {  // among the switches
+    } else if (const DataSharding sharding = data_sharding(training); sharding == DataSharding::hybrid)
         choices.push_back(fmt::format("sharding {}:{}", to_string(sharding), training.distributed_optimizer_instances));
     else if (sharding != DataSharding::optimizer)
         choices.push_back(fmt::format("sharding {}", to_string(sharding)));

@@ -224,6 +224,7 @@ std::string megatron_check_json(const MegatronCheck& check) {
                                   {"changes", better.changes}});
     }
     json["evaluated"] = check.evaluated;
+    json["batch_source"] = to_string(check.batch_source);
     json["assumed"] = check.assumed;
     add_flag_account(json, check.flags);
     return json.dump(1) + "\n";

@@ -24,6 +24,7 @@ struct BetterLayout {
 struct MegatronCheck {
     Workload workload;
     std::vector<std::string> assumed;
+    BatchSource batch_source = BatchSource::given;
     formats::FlagAccount flags;              ///< flags of the command
     std::vector<std::string> broken;         ///< rules that the command's layout breaks, each with a way out; empty if it is legal
     std::optional<PlannedLayout> asked;      ///< the command's layout; set if it is legal

@@ -48,6 +48,7 @@ enum class Detail { first_look, wide };
 struct PlanReport {
     Workload workload;
     std::vector<std::string> assumed;
+    BatchSource batch_source = BatchSource::given;
     planner::SearchResult search;
     std::vector<PlannedLayout> plans;          ///< by rank; a table may omit some
     std::optional<PlannedLayout> explained;    ///< the plan whose terms a table lists

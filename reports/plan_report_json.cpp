@@ -71,6 +71,7 @@ std::string plan_report_json(const PlanReport& report) {
               {"assumed_architecture", assumed_architecture_to_json(report.workload.model)},
               {"cluster", cluster_to_json(report.workload.cluster)},
               {"batch", batch_to_json(report.workload.batch)},
+              {"batch_source", to_string(report.batch_source)},
               {"training", training_to_json(report.workload.training)},
               {"world", report.workload.world},
               {"assumed", report.assumed},

@@ -51,11 +51,22 @@ std::string wrapped(const std::string& head, const std::vector<std::string>& ite
     return text + "\n";
 }
 
-std::string first_assumed_text(const std::vector<std::string>& assumed) {
+/// `batch_apart`: the batch has a line of its own.
+std::string first_assumed_text(const std::vector<std::string>& assumed, bool batch_apart) {
     if (assumed.empty()) return {};
-    std::vector<std::string> items(assumed.begin(), assumed.begin() + static_cast<std::ptrdiff_t>(std::min(assumed.size(), kFirstAssumed)));
-    if (assumed.size() > kFirstAssumed) items.push_back(fmt::format("{} more: --assumed", assumed.size() - kFirstAssumed));
+    std::vector<std::string> items;
+    for (std::size_t i = 0; i < std::min(assumed.size(), kFirstAssumed); ++i) {
+        if (!batch_apart || !assumed[i].starts_with("global batch")) items.push_back(assumed[i]);
+    }
+    if (assumed.size() > items.size()) items.push_back(fmt::format("{} more: --assumed", assumed.size() - items.size()));
     return wrapped("assumed: ", items, ",", kColumns);
+}
+
+/// Says of a batch that was not given that the ranking depends on it.
+std::string batch_source_text(BatchSource source) {
+    if (source == BatchSource::given) return {};
+    return fmt::format("batch:   {}; the ranking depends on it: --global-batch N\n",
+                       source == BatchSource::published ? "the model's own" : "assumed");
 }
 
 /// Engine of the predicted runs.
@@ -169,6 +180,7 @@ public:
         if (width() <= kColumns) return;
         const auto enough = std::find_if(kSpared.begin(), kSpared.end() - 1, [this](int spared) { return width(spared) <= kColumns; });
         leave_out([&](std::size_t i) { return (columns_[i].spare & *enough) != 0; });
+        narrow_ = width() > kColumns;
     }
 
     [[nodiscard]] bool has(std::string_view header) const {
@@ -178,7 +190,7 @@ public:
     /// Names of columns that would contain only 1.
     [[nodiscard]] const std::vector<std::string>& all_one() const { return all_one_; }
 
-    [[nodiscard]] std::string to_text() const { return table().to_text(); }
+    [[nodiscard]] std::string to_text() const { return table().to_text(100, Style::plain, narrow_ ? 1 : 2); }
     [[nodiscard]] std::string to_markdown() const { return table().to_markdown(); }
 
 private:
@@ -218,6 +230,7 @@ private:
     std::vector<PlanColumn> columns_;
     std::vector<std::vector<std::string>> cells_;  ///< by column
     std::vector<std::string> all_one_;
+    bool narrow_ = false;  ///< one space between columns, for a table that is too wide with two
 };
 
 /// The terms of time with a column: terms below a thousandth of every plan's step have none.
@@ -262,13 +275,20 @@ Table time_table(const PlanReport& report) {
     return table;
 }
 
+/// True if the search chose the sharding of the layout's state.
+bool is_sharded(const Layout& layout) {
+    return layout.switches && layout.switches->sharding.has_value();
+}
+
 /// Explanation of rows, if each is a family.
 std::string families_text(const PlanReport& report) {
     std::size_t others = 0;
     for (const PlannedLayout& plan : report.plans) others += plan.others.size();
     if (others == 0) return {};
-    return fmt::format("One row a family (same tp, cp, {}pp, rec), its best; all: --all --top {}\n",
-                       report.workload.model.moe ? "ep, etp, " : "", report.plans.back().rank);
+    const bool sharded =
+        std::any_of(report.plans.begin(), report.plans.end(), [](const PlannedLayout& plan) { return is_sharded(plan.layout); });
+    return fmt::format("One row a family (same tp, cp, {}pp, rec{}), its best; all: --all --top {}\n",
+                       report.workload.model.moe ? "ep, etp, " : "", sharded ? ", fsdp" : "", report.plans.back().rank);
 }
 
 /// The reasons of the rows that have one.
@@ -336,6 +356,7 @@ std::string legend_text(const PlanReport& report, const PlanTable& table) {
         words.emplace_back("on: switched on for the row (ov: overlap");
         if (shows([](const Layout& l) { return l.switches && (l.switches->bf16_gradients || l.switches->bf16_moments); }))
             words.emplace_back("bf16: g gradients, m moments");
+        if (shows(is_sharded)) words.emplace_back("fsdp: all state sharded, hsdp:N: in each of N replicas");
         words.emplace_back("graphs: CUDA graphs)");
     }
     for (const EqualDispatcher& equal : equal_dispatchers(report)) words.push_back(equal_dispatcher_text(equal, report.plans.size()));
@@ -506,6 +527,7 @@ std::string plan_report_markdown(const PlanReport& report) {
         text += "\n" + markdown_text(accuracy_text(report.workload, engine_of(report)));
     }
     if (!report.assumed.empty()) text += "\n" + markdown_text(fmt::format("assumed: {}\n", fmt::join(report.assumed, ", ")));
+    text += markdown_text(batch_source_text(report.batch_source));
     return text;
 }
 
@@ -514,7 +536,9 @@ std::string plan_report_text(const PlanReport& report) {
     const auto& s = report.search;
     const bool wide = report.detail == Detail::wide;
     std::string text = workload_text(w);
-    text += wide || report.all_assumed ? assumed_text(report.assumed) : first_assumed_text(report.assumed);
+    text += wide || report.all_assumed ? assumed_text(report.assumed)
+                                       : first_assumed_text(report.assumed, report.batch_source != BatchSource::given);
+    text += batch_source_text(report.batch_source);
     if (report.flags) text += flag_account_text(*report.flags);
     text += fmt::format("searched {} in {:.2f} s on {}:\n{} legal, {} fit in {} per GPU{}\n", counted(s.counts.candidates(), "candidate"),
                         s.seconds, counted(s.threads, "thread"), with_thousands(s.counts.legal), feasible_text(report),

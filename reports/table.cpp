@@ -10,7 +10,6 @@
 namespace mgplan::reports {
 namespace {
 
-constexpr std::string_view kGap = "  ";
 constexpr std::size_t kNarrowest = 13;  ///< keeps a wrapped column readable
 
 struct Range {
@@ -152,14 +151,14 @@ std::string in_lines(std::string_view text, std::size_t indent) {
     return out;
 }
 
-std::string Table::to_text(std::size_t max_width, Style style) const {
+std::string Table::to_text(std::size_t max_width, Style style, std::size_t gap) const {
     std::vector<std::size_t> widths;
     for (std::size_t i = 0; i < columns_.size(); ++i) {
         std::size_t width = widest_line(columns_[i].header);
         for (const auto& row : rows_) width = std::max(width, widest_line(row[i]));
         widths.push_back(width);
     }
-    std::size_t total = kGap.size() * (widths.size() - 1);
+    std::size_t total = gap * (widths.size() - 1);
     for (const auto width : widths) total += width;
     while (total > max_width) {
         std::size_t widest = columns_.size();
@@ -185,7 +184,7 @@ std::string Table::to_text(std::size_t max_width, Style style) const {
             for (std::size_t i = 0; i < parts.size(); ++i) {
                 const std::string part = h < parts[i].size() ? parts[i][h] : std::string();
                 const std::string padding(widths[i] - std::min(widths[i], display_width(part)), ' ');
-                if (i > 0) line += kGap;
+                if (i > 0) line.append(gap, ' ');
                 line += columns_[i].align == Align::left ? part + padding : padding + part;
             }
             line.erase(line.find_last_not_of(' ') + 1);

@@ -40,10 +40,11 @@ public:
     void add_row(std::vector<std::string> cells);
     [[nodiscard]] std::size_t rows() const { return rows_.size(); }
 
-    /// Header, rule and rows with two spaces between columns and none at line ends; every line ends in a newline. If a line would be wider
-    /// than `max_width`, left-aligned columns are wrapped at spaces, the widest first, down to 12 characters; right-aligned ones never are,
-    /// so a table of many numbers can still be wider. Newlines in a cell begin a new line of it; other control characters are shown as '?'.
-    [[nodiscard]] std::string to_text(std::size_t max_width = 100, Style style = Style::plain) const;
+    /// Header, rule and rows with `gap` spaces between columns and none at line ends; every line ends in a newline. If a line would be
+    /// wider than `max_width`, left-aligned columns are wrapped at spaces, the widest first, down to 12 characters; right-aligned ones
+    /// never are, so a table of many numbers can still be wider. Newlines in a cell begin a new line of it; other control characters are
+    /// shown as '?'.
+    [[nodiscard]] std::string to_text(std::size_t max_width = 100, Style style = Style::plain, std::size_t gap = 2) const;
 
     /// A GitHub Markdown table; cells are shown literally (markdown_text), line breaks in them as <br>.
     [[nodiscard]] std::string to_markdown() const;

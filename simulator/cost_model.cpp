@@ -45,7 +45,8 @@ CostModel::Switched* CostModel::add_switched(const std::shared_ptr<const LayoutS
         }
         return nullptr;
     };
-    State::Known known{nullptr, nullptr, nullptr, state_->memos, state_.get()};
+    const bool shards_alike = added->shards_as(state_->workload);
+    State::Known known{nullptr, nullptr, nullptr, shards_alike ? state_->memos : nullptr, state_.get()};
     if (const State* other = first_that(&Switched::has_layers_of))
         known.layers = other->shards;
     else

@@ -42,7 +42,8 @@ class CostModel {
 public:
     explicit CostModel(const Workload& workload);
     CostModel(const Workload& workload, const Calibration& calibration);
-    /// For a further thread: shares the recordings and costs of `other`, whose workload is equal.
+    /// For a further thread or sharding: shares the recordings and costs of `other`, whose workload is equal or differs only in the
+    /// sharding of its state, on which layers do not depend.
     CostModel(const Workload& workload, const CostModel& other);
     ~CostModel();
     CostModel(const CostModel&) = delete;

@@ -241,14 +241,20 @@ CostModel::Switched::Switched(const Workload& base, std::shared_ptr<const Layout
     apply_switches(*switches, workload.model, workload.training);
 }
 
+bool CostModel::Switched::shards_as(const Workload& other) const {
+    const TrainingSpec &a = workload.training, &b = other.training;
+    return a.megatron.fully_sharded == b.megatron.fully_sharded && a.distributed_optimizer == b.distributed_optimizer &&
+           a.distributed_optimizer_instances == b.distributed_optimizer_instances;
+}
+
 bool CostModel::Switched::keeps_as(const Workload& other) const {
-    return !workload.model.moe || workload.model.moe->dispatcher == other.model.moe->dispatcher;
+    return shards_as(other) && (!workload.model.moe || workload.model.moe->dispatcher == other.model.moe->dispatcher);
 }
 
 bool CostModel::Switched::has_types_of(const Workload& other) const {
     const TrainingSpec &a = workload.training, &b = other.training;
-    return a.grad_dtype == b.grad_dtype && a.exp_avg_dtype == b.exp_avg_dtype && a.exp_avg_sq_dtype == b.exp_avg_sq_dtype &&
-           a.megatron.precision_aware_optimizer == b.megatron.precision_aware_optimizer;
+    return shards_as(other) && a.grad_dtype == b.grad_dtype && a.exp_avg_dtype == b.exp_avg_dtype &&
+           a.exp_avg_sq_dtype == b.exp_avg_sq_dtype && a.megatron.precision_aware_optimizer == b.megatron.precision_aware_optimizer;
 }
 
 bool CostModel::Switched::prices_layers_as(const Workload& other) const {
@@ -256,7 +262,8 @@ bool CostModel::Switched::prices_layers_as(const Workload& other) const {
 }
 
 bool CostModel::Switched::has_layers_of(const Workload& other) const {
-    return workload.training.overlap_tp == other.training.overlap_tp && workload.training.grad_dtype == other.training.grad_dtype &&
+    return shards_as(other) && workload.training.overlap_tp == other.training.overlap_tp &&
+           workload.training.grad_dtype == other.training.grad_dtype &&
            (!workload.model.moe || workload.model.moe->dispatcher == other.model.moe->dispatcher);
 }
 

@@ -134,6 +134,8 @@ struct CostModel::Switched {
 
     Switched(const Workload& base, std::shared_ptr<const LayoutSwitches> choices);
 
+    /// True if both divide their state over the same ranks.
+    [[nodiscard]] bool shards_as(const Workload& other) const;
     /// True if layers allocate the same bytes under both workloads. Overlaps and the dtypes of gradients and moments do not matter.
     [[nodiscard]] bool keeps_as(const Workload& other) const;
     /// True if parameters, gradients and optimizer state take the same bytes under both.

@@ -160,11 +160,12 @@ public:
                 "{}: no scopes of CUDA graphs; join some of attn, mlp, moe, moe_router, moe_preprocess, layer, full_iteration with +",
                 word.substr(0, 40));
         } else if (read_switch_word(word, switches_)) {
-            once(parse_dispatcher_word(word) ? "dispatcher" : word);
+            once(parse_dispatcher_word(word) ? "dispatcher" : parse_sharding_word(word) ? "sharding" : word);
         } else {
             problems_.add(
                 "'{}' is no part of a layout; write sizes (tp2 cp1 ep8 etp1 pp4 vpp2 mbs1), sp or nosp, p2p, all_gather or a2a, "
-                "none, selective, full, blockN or modules (layernorm+moe_act), and what is switched on (alltoall, deepep, hybridep, "
+                "none, selective, full, blockN or modules (layernorm+moe_act), and what is switched on (fsdp, hsdp:N, alltoall, deepep, "
+                "hybridep, "
                 "tp-overlap, moe-overlap, bf16-grads, bf16-moments, graphs=attn+moe_router or graphs=none), or cells of a row of the table "
                 "(tp2+sp, cp2ag, dp8, blk2, norm+act, ov:tp,moe, bf16:g,m, -)",
                 word.substr(0, 40));

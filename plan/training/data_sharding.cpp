@@ -11,8 +11,6 @@ namespace {
 constexpr std::array<std::string_view, 5> kWords{"none", "optimizer", "optimizer_gradients", "full", "hybrid"};
 static_assert(static_cast<std::size_t>(DataSharding::hybrid) + 1 == kWords.size());
 
-constexpr int kMostReplicas = 65536;
-
 }  // namespace
 
 std::string_view to_string(DataSharding sharding) {
@@ -46,6 +44,11 @@ DataSharding data_sharding(const TrainingSpec& training) {
     return spec.strategy == ShardingStrategy::optim ? DataSharding::optimizer : DataSharding::none;
 }
 
+DataShardingChoice data_sharding_choice(const TrainingSpec& training) {
+    const DataSharding kind = data_sharding(training);
+    return {kind, kind == DataSharding::hybrid ? training.distributed_optimizer_instances : 1};
+}
+
 void set_data_sharding(DataShardingChoice choice, TrainingSpec& training) {
     FullyShardedSpec& spec = training.megatron.fully_sharded;
     training.distributed_optimizer = choice.kind != DataSharding::none;
@@ -67,6 +70,14 @@ void set_data_sharding(DataShardingChoice choice, TrainingSpec& training) {
     training.distributed_optimizer_instances = choice.replicas;
     training.overlap_grad_reduce = true;
     training.overlap_param_gather = training.overlap_param_gather || parameters;
+}
+
+void set_data_sharding_alone(DataShardingChoice choice, TrainingSpec& training) {
+    FullyShardedSpec& spec = training.megatron.fully_sharded;
+    const bool had_its_own = spec.active();
+    set_data_sharding(choice, training);
+    if (!had_its_own && spec.kind == FullyShardedKind::megatron_fsdp) spec.main_grads = training.grad_dtype;
+    training.grad_dtype = kept_gradient_dtype(training);
 }
 
 Dtype kept_gradient_dtype(const TrainingSpec& training) {

@@ -16,6 +16,9 @@ namespace mgplan {
 /// of the model (--num-distributed-optimizer-instances), HSDP.
 enum class DataSharding : std::uint8_t { none, optimizer, optimizer_gradients, full, hybrid };
 
+/// Largest number of replicas of a hybrid sharding.
+inline constexpr int kMostReplicas = 65536;
+
 /// A kind, and of hybrid the number of replicas.
 struct DataShardingChoice {
     DataSharding kind = DataSharding::optimizer;
@@ -34,9 +37,15 @@ struct DataShardingChoice {
 /// The state that a training divides.
 [[nodiscard]] DataSharding data_sharding(const TrainingSpec& training);
 
+/// The same with the number of replicas.
+[[nodiscard]] DataShardingChoice data_sharding_choice(const TrainingSpec& training);
+
 /// Makes a training divide that. Megatron-FSDP overlaps what it divides (Megatron-LM arguments.py, validate_args, at d98e8a64); the other
 /// switches of FSDP stay as they are where it was on before.
 void set_data_sharding(DataShardingChoice choice, TrainingSpec& training);
+
+/// set_data_sharding() that leaves the type of gradients as it is: Megatron-FSDP's own default is bf16.
+void set_data_sharding_alone(DataShardingChoice choice, TrainingSpec& training);
 
 /// Type in which a training keeps its gradients: TrainingSpec::grad_dtype, but for FSDP, which has a type of its own (FullyShardedSpec).
 [[nodiscard]] Dtype kept_gradient_dtype(const TrainingSpec& training);

@@ -50,7 +50,7 @@ def plan(
     software: str | None = ...,
     grad_dtype: Literal["fp32", "bf16", "fp16"] | None = ...,
     no_distributed_optimizer: bool | None = ...,
-    sharding: str | None = ...,
+    sharding: _Words | None = ...,
     optimizer: Literal["adam", "sgd", "lion", "muon", "ademamix"] | None = ...,
     offload: _Words | None = ...,
     overlap: _Words | None = ...,
@@ -110,7 +110,8 @@ def plan(
     assume: read a Hugging Face config of an unknown model_type as this type; every output says so, and export refuses it (default:
         refuse such a config).
     vocab_size: vocabulary size before padding (default: the model's, or that of its tokenizer where known).
-    global_batch: sequences per step (default: 4 Mi tokens, up to 16 Mi on 4,096 GPUs and more).
+    global_batch: sequences per step (default: the model's published batch, else 4 Mi tokens, up to 16 Mi on 4,096 GPUs and more; of
+        MoE models at least 8 sequences per GPU).
     global_batch_tokens: tokens per step, 4M is 4,194,304; instead of --global-batch.
     seq: tokens per sequence, 8k is 8,192 (default: the preset's, or min(model's maximum, 4096)).
     max_memory: memory a rank may use (default: the GPU's).
@@ -124,7 +125,8 @@ def plan(
     grad_dtype: dtype of gradients and their reduction (default: fp32).
     no_distributed_optimizer: every rank keeps the whole optimizer state.
     sharding: state sharded over data-parallel ranks: none, optimizer (distributed optimizer), optimizer_gradients or full (with
-        parameters; both Megatron-FSDP), or hybrid:N (full inside each of N replicas) (default: the command's, else optimizer).
+        parameters; both Megatron-FSDP), or hybrid:N (full inside each of N replicas); several are all searched. Gradients keep their
+        dtype (default: the command's, else optimizer, full, and hybrid with a replica per NVLink domain).
     optimizer: optimizer; engine mgplan lacks ademamix (default: the command's, else adam (AdamW)).
     offload: state kept in host memory: optimizer (main parameters and moments, updated there) or a share, optimizer:0.5;
         optimizer_states, moved to the GPU for the update, or a share; and inputs of modules between forward and backward: attn_norm,
@@ -142,7 +144,7 @@ def plan(
     etp: expert tensor parallel sizes (default: all that divide).
     pp: pipeline parallel sizes (default: all that divide).
     vpp: model chunks per pipeline rank (default: 1 to 8, and all that make chunks of equal layers).
-    micro_batch: sequences per microbatch (default: powers of two up to 16).
+    micro_batch: sequences per microbatch (default: divisors of global batch / dp up to 16).
     recompute: activation recompute (default: none,selective,full).
     recompute_modules: modules that selective recompute recomputes (core_attn, mlp, moe_act, layernorm, mla_up_proj, moe,
         shared_experts, mhc) (default: core_attn).
@@ -161,8 +163,8 @@ def plan(
     dispatcher: MoE token dispatcher, engine megatron: allgather, alltoall, deepep, hybridep (default: the model's).
     search: what to search besides layouts: dispatcher, recompute (sets of modules), block (full recompute of some layers), tp-
         overlap, moe-overlap, optimizer (bf16 gradients and moments), cuda-graphs, vpp (chunks of unequal layers), stages (splits
-        balanced by the layers' work). plain: nothing; recipe: the first two and the overlaps; wide: all (default: all but optimizer,
-        which changes the trained numbers).
+        balanced by the layers' work), sharding (FSDP and HSDP). plain: nothing; recipe: the first two and the overlaps; wide: all
+        (default: all but optimizer, which changes the trained numbers).
     exhaustive: evaluate every layout, without pruning.
     headroom: GPU memory to leave free, such as 4GiB, 5% or 0; ignored where nothing fits otherwise (default: 5%, 0 with --max-
         memory).
@@ -255,7 +257,8 @@ def simulate(
     set: value of a variable of that script; repeatable (default: the script's own value).
     script_args: arguments of that script ($1, $2, …) in one string: --script-args '8 4096' (default: unknown).
     vocab_size: vocabulary size before padding (default: the model's, or that of its tokenizer where known).
-    global_batch: sequences per step (default: 4 Mi tokens, up to 16 Mi on 4,096 GPUs and more).
+    global_batch: sequences per step (default: the model's published batch, else 4 Mi tokens, up to 16 Mi on 4,096 GPUs and more; of
+        MoE models at least 8 sequences per GPU).
     global_batch_tokens: tokens per step, 4M is 4,194,304; instead of --global-batch.
     seq: tokens per sequence, 8k is 8,192 (default: the preset's, or min(model's maximum, 4096)).
     max_memory: memory a rank may use (default: the GPU's).
@@ -269,7 +272,8 @@ def simulate(
     grad_dtype: dtype of gradients and their reduction (default: fp32).
     no_distributed_optimizer: every rank keeps the whole optimizer state.
     sharding: state sharded over data-parallel ranks: none, optimizer (distributed optimizer), optimizer_gradients or full (with
-        parameters; both Megatron-FSDP), or hybrid:N (full inside each of N replicas) (default: the command's, else optimizer).
+        parameters; both Megatron-FSDP), or hybrid:N (full inside each of N replicas). Gradients keep their dtype (default: the
+        command's, else optimizer).
     optimizer: optimizer; engine mgplan lacks ademamix (default: the command's, else adam (AdamW)).
     offload: state kept in host memory: optimizer (main parameters and moments, updated there) or a share, optimizer:0.5;
         optimizer_states, moved to the GPU for the update, or a share; and inputs of modules between forward and backward: attn_norm,
@@ -369,7 +373,8 @@ def check(
     set: value of a variable of that script; repeatable (default: the script's own value).
     script_args: arguments of that script ($1, $2, …) in one string: --script-args '8 4096' (default: unknown).
     vocab_size: vocabulary size before padding (default: the model's, or that of its tokenizer where known).
-    global_batch: sequences per step (default: 4 Mi tokens, up to 16 Mi on 4,096 GPUs and more).
+    global_batch: sequences per step (default: the model's published batch, else 4 Mi tokens, up to 16 Mi on 4,096 GPUs and more; of
+        MoE models at least 8 sequences per GPU).
     global_batch_tokens: tokens per step, 4M is 4,194,304; instead of --global-batch.
     seq: tokens per sequence, 8k is 8,192 (default: the preset's, or min(model's maximum, 4096)).
     max_memory: memory a rank may use (default: the GPU's).
@@ -383,7 +388,8 @@ def check(
     grad_dtype: dtype of gradients and their reduction (default: fp32).
     no_distributed_optimizer: every rank keeps the whole optimizer state.
     sharding: state sharded over data-parallel ranks: none, optimizer (distributed optimizer), optimizer_gradients or full (with
-        parameters; both Megatron-FSDP), or hybrid:N (full inside each of N replicas) (default: the command's, else optimizer).
+        parameters; both Megatron-FSDP), or hybrid:N (full inside each of N replicas). Gradients keep their dtype (default: the
+        command's, else optimizer).
     optimizer: optimizer; engine mgplan lacks ademamix (default: the command's, else adam (AdamW)).
     offload: state kept in host memory: optimizer (main parameters and moments, updated there) or a share, optimizer:0.5;
         optimizer_states, moved to the GPU for the update, or a share; and inputs of modules between forward and backward: attn_norm,

@@ -395,9 +395,23 @@ TEST(PlanCommand, SaysWhatItAssumed) {
         EXPECT_THAT(sentence, Not(HasSubstr("dgx")));
     }
     EXPECT_EQ(full["batch"]["global_batch"], 512);
-    // 4 Mi tokens at 4,096, growing linearly from 1,024 GPUs to 16 Mi at 4,096; rounded up to the odd part of the world.
+    EXPECT_EQ(bare["batch_source"], "assumed");
+    EXPECT_EQ(full["batch_source"], "given");
+    // 4 Mi tokens at 4,096, growing linearly from 1,024 GPUs to 16 Mi at 4,096; rounded up so that every dp is possible.
     EXPECT_EQ(plan("--world 2048 --model llama3-8b --tp 1 --pp 1 --cp 1 --recompute none")["batch"]["global_batch"], 2048);
-    EXPECT_EQ(plan("--world 100 --model llama3-8b --pp 1 --cp 1")["batch"]["global_batch"], 1025);
+    EXPECT_EQ(plan("--world 100 --model llama3-8b --pp 1 --cp 1")["batch"]["global_batch"], 1200);
+}
+
+TEST(PlanCommand, TakesTheModelsPublishedBatch) {
+    const std::string job =
+        "--world 1024 --model deepseek-v3 --tp 8 --cp 1 --ep 64 --etp 1 --pp 16 --vpp 1 --micro-batch 1 --search plain ";
+    const Json published = plan(job + "--recompute full");
+    EXPECT_EQ(published["batch"]["global_batch"], 15360) << "arXiv 2412.19437, section 4.2";
+    EXPECT_EQ(published["batch_source"], "published");
+    EXPECT_EQ(plan(job + "--recompute full --seq 8192")["batch"]["global_batch"], 7680) << "the same tokens";
+    EXPECT_THAT(say(job + "--recompute full").out, HasSubstr("\nbatch:   the model's own; the ranking depends on it"));
+    EXPECT_THAT(say(std::string(kSmall)).out, HasSubstr("\nbatch:   assumed; the ranking depends on it"));
+    EXPECT_THAT(say(std::string(kSmall) + " --global-batch 512").out, Not(HasSubstr("\nbatch:")));
 }
 
 TEST(PlanCommand, PlansWorldsThatAreNoPowersOfTwo) {

@@ -158,7 +158,7 @@ TEST(PlanCommand, SaysWhatRejectedLayoutsLackWhereForWhichTerm) {
 }
 
 TEST(PlanCommand, ShowsOneRowAFamily) {
-    const std::string words = std::string(kSmall) + " --cp 4 --tp 1 --pp 1 --recompute none --top 2";
+    const std::string words = std::string(kSmall) + " --cp 4 --tp 1 --pp 1 --recompute none --sharding optimizer --top 2";
     EXPECT_THAT(say(words).out, AllOf(HasSubstr("One row a family (same tp, cp, pp, rec), its best; all: --all --top "),
                                       ContainsRegex("\n1 "), Not(ContainsRegex("\n2 "))));
     const Said all = say(words + " --all");
@@ -190,7 +190,7 @@ TEST(PlanCommand, SaysWhatElseIsThereToKnow) {
     EXPECT_THAT(say(mixture).out, HasSubstr("\nwhy: #1 fastest"));
     EXPECT_THAT(say(mixture + " --precision fp8").out, HasSubstr("MFU: of the fp8 peak"));
     EXPECT_THAT(say("--world 12 --model llama3-8b --tp 1 --pp 1 --assumed").out,
-                HasSubstr("global batch of 1,026 sequences (4,202,496 tokens; --global-batch 1,032 lets dp grow)"));
+                HasSubstr("global batch of 1,056 sequences (4,325,376 tokens)"));
     EXPECT_THAT(say("--world 16 --model llama3-8b --tp 2 --pp 1 --cp 4 --seq 16k --assumed").out,
                 HasSubstr("positions beyond the 8,192 of llama3-8b"));
     EXPECT_THAT(say("--world 16 --model llama3-8b --tp 2 --pp 1 --max-memory 200GiB").err,

@@ -141,7 +141,7 @@ TEST(Scaling, EveryChangeHasTheNumbersOfBothSides) {
     EXPECT_EQ(layout, world["changes"][2]["after"]["layout"]);
 }
 
-TEST(Scaling, OneMoreNodeTakesAGivenBatchThatIsAtMostAnEighthLarger) {
+TEST(Scaling, OneMoreNodeTakesTheNearestBatchThatSuitsIt) {
     const auto of_one_more = [](int batch) {
         const Json report = scaling(fmt::format("--world 16 --global-batch {} --tokens 1T --pp 1 --tp 1 {}", batch, kSmall));
         return report["scaling"][0]["changes"][0];
@@ -150,7 +150,8 @@ TEST(Scaling, OneMoreNodeTakesAGivenBatchThatIsAtMostAnEighthLarger) {
     EXPECT_EQ(larger["text"], "one more node: 24 GPUs, batch 72");
     EXPECT_EQ(larger["after"]["global_batch"], 72);
     EXPECT_GT(larger["speedup"], 1);
-    EXPECT_EQ(of_one_more(32)["text"], "one more node: 24 GPUs") << "48 are half as many again";
+    EXPECT_EQ(of_one_more(112)["text"], "one more node: 24 GPUs, batch 120");
+    EXPECT_EQ(of_one_more(32)["change"], "longer_sequence") << "24 and 48 are too far from 32";
 }
 
 TEST(Scaling, AGivenBatchStaysAndTheDefaultGrowsWithTheWorld) {

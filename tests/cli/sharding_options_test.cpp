@@ -1,5 +1,7 @@
 // --sharding and --optimizer: what the prediction and the export follow, and what is refused.
 
+#include <set>
+
 #include <nlohmann/json.hpp>
 
 #include "say.hpp"
@@ -92,15 +94,57 @@ TEST(ShardingOptions, ASavedPlanIsExportedWithThem) {
 TEST(ShardingOptions, GradientsAreOfTheTypeThatIsSaid) {
     const Json plain = simulated("--sharding full"), wide = simulated("--sharding full --grad-dtype fp32"),
                narrow = simulated("--sharding full --grad-dtype bf16");
-    EXPECT_EQ(plain["layout"]["optimizer_dtypes"]["gradients"], "bf16");  // Megatron-FSDP's own default
+    EXPECT_EQ(plain["layout"]["optimizer_dtypes"]["gradients"], "fp32") << "the job's, not Megatron-FSDP's own default of bf16";
     EXPECT_EQ(wide["layout"]["optimizer_dtypes"]["gradients"], "fp32");
-    EXPECT_EQ(plain["predicted"]["memory"], narrow["predicted"]["memory"]);
+    EXPECT_EQ(plain["predicted"]["memory"], wide["predicted"]["memory"]);
     EXPECT_EQ(term(wide, "gradients"), 2 * term(narrow, "gradients"));
     EXPECT_GT(wide["predicted"]["iteration_seconds"].get<double>(), narrow["predicted"]["iteration_seconds"].get<double>());
 
     const std::string search = "plan --world 16 --model llama3-8b --search optimizer --exhaustive --format csv";
     EXPECT_THAT(say(search).out, HasSubstr("bf16-grads"));
-    EXPECT_THAT(say(search + " --sharding full").out, Not(HasSubstr("bf16-grads")));  // they are bf16 as it is
+    EXPECT_THAT(say(search + " --sharding full").out, HasSubstr("bf16-grads"));
+    EXPECT_THAT(say(search + " --sharding full --grad-dtype fp32").out, Not(HasSubstr("bf16-grads"))) << "pinned";
+}
+
+TEST(ShardingOptions, SeveralAreSearchedTogether) {
+    const std::string job = "plan --world 8 --model qwen3-14b --seq 8k --global-batch 128 --tp 2,4 --cp 1 --micro-batch 1 --all --top 40";
+    const auto shardings = [&](const std::string& options) {
+        std::set<std::string> found;
+        const Said said = say(job + options + " --format json");
+        EXPECT_EQ(said.code, kDone) << said.err;
+        if (said.code != kDone) return found;
+        const Json report = Json::parse(said.out);
+        for (const Json& plan : report["plans"]) found.insert(plan["layout"]["sharding"].get<std::string>());
+        return found;
+    };
+    EXPECT_EQ(shardings(" --sharding optimizer"), (std::set<std::string>{"optimizer"}));
+    EXPECT_EQ(shardings(" --sharding optimizer,full"), (std::set<std::string>{"full", "optimizer"}));
+    EXPECT_EQ(shardings(""), (std::set<std::string>{"full", "optimizer"}));
+    EXPECT_EQ(shardings(" --search plain"), (std::set<std::string>{"optimizer"}));
+    EXPECT_THAT(say(job).out, HasSubstr(" fsdp"));
+    const auto refused = [&](const std::string& options) {
+        const Said said = say(job + options);
+        EXPECT_EQ(said.code, kBadInput) << options;
+        return said.err;
+    };
+    EXPECT_THAT(refused(" --sharding optimizer,zero3"), HasSubstr("--sharding = 'zero3' is not known"));
+    EXPECT_THAT(refused(" --sharding optimizer,full --engine mgplan"), HasSubstr("which is for engine megatron"));
+    EXPECT_THAT(refused(" --sharding optimizer,full --optimizer muon"), HasSubstr("--sharding full is Megatron-FSDP's"));
+    EXPECT_THAT(refused(" --sharding full --search sharding"), HasSubstr("both say what is searched"));
+}
+
+TEST(ShardingOptions, ASavedPlanKeepsTheShardingThatTheSearchChose) {
+    const std::string file = ::testing::TempDir() + "/sharding_of_search.json";
+    const std::string job = "--world 8 --model qwen3-14b --seq 8k --global-batch 128 --tp 2 --cp 1 --pp 1 --micro-batch 1 ";
+    const Said said = say("plan " + job + "--save-plan " + file + " --compare tp2+sp,mbs1,pp1,none,fsdp --format json");
+    ASSERT_EQ(said.code, kDone) << said.err;
+    const Json first = Json::parse(said.out)["plans"][0];
+    EXPECT_EQ(first["layout"]["sharding"], "full");
+    const Said simulated = say("simulate " + file + " --format json");
+    EXPECT_EQ(Json::parse(simulated.out)["predicted"]["iteration_seconds"], first["predicted"]["iteration_seconds"]);
+    const Said exported = say("export " + file + " --to megatron-args");
+    EXPECT_THAT(exported.out, HasSubstr("--use-megatron-fsdp"));
+    EXPECT_THAT(exported.out, HasSubstr("--megatron-fsdp-main-grads-dtype fp32"));
 }
 
 TEST(ShardingOptions, SchedulesThatImplyAnEngineRefuseWhatItLacks) {

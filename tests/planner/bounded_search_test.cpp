@@ -36,9 +36,14 @@ RandomJob random_job(std::mt19937& random, const char* search = nullptr) {
     const auto any = [&](const auto& values) { return values[random() % std::size(values)]; };
     const char* const models[]{"llama3-8b", "mixtral-8x7b", "deepseek-v2-lite", "gpt-oss-20b", "qwen3-30b-a3b", "qwen2.5-7b"};
     const char* const clusters[]{"dgx-h100", "gb200-nvl72", "dgx-b200", "dgx-a100-80g"};
-    const char* const axes[]{
-        "recipe", "dispatcher,recompute", "recompute,block,vpp", "tp-overlap,optimizer", "cuda-graphs,recompute", "stages,recompute",
-        "wide"};
+    const char* const axes[]{"recipe",
+                             "dispatcher,recompute",
+                             "recompute,block,vpp",
+                             "tp-overlap,optimizer",
+                             "cuda-graphs,recompute",
+                             "stages,recompute",
+                             "sharding,recompute,tp-overlap",
+                             "wide"};
     const std::int64_t worlds[]{8, 16}, batches[]{32, 64};
     const char *const model = any(models), *const cluster = any(clusters), *const asked = search != nullptr ? search : any(axes);
     const std::int64_t world = any(worlds), batch = any(batches);

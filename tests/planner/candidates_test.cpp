@@ -104,7 +104,7 @@ LayoutRequest any_request(const Workload& work) {
     request.ep = divisor();
     request.etp = divisor();
     request.vpp = *rc::gen::inRange<std::int64_t>(1, 9);
-    request.micro_batch = *rc::gen::elementOf(std::vector<std::int64_t>{1, 2, 4, 8, 16});
+    request.micro_batch = *rc::gen::inRange<std::int64_t>(1, 17);
     request.sequence_parallel = *rc::gen::arbitrary<bool>();
     request.cp_comm_type = *rc::gen::element(CpCommType::p2p, CpCommType::all_gather, CpCommType::a2a);
     request.recompute = *rc::gen::element(Recompute::none, Recompute::selective, Recompute::full);

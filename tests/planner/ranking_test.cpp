@@ -9,10 +9,13 @@
 
 #include "formats/model_source.hpp"
 #include "plan/json/cluster_json.hpp"
+#include "plan/layout/layout_switches.hpp"
 #include "plan/text/errors.hpp"
 #include "planner/plan_families.hpp"
+#include "planner/search_axes.hpp"
 #include "simulator/cost_model.hpp"
 #include "simulator/memory/stage_timeline.hpp"
+#include "support.hpp"
 
 namespace mgplan::planner::ranking_test {
 namespace {
@@ -30,6 +33,43 @@ Workload workload_on(std::int64_t world, const char* preset = "llama3.2-1b") {
     work.batch = {.global_batch = 4 * world, .sequence = 4096};
     work.memory_limit = work.cluster.memory_bytes;
     return work;
+}
+
+TEST(RankLayouts, ShardingsAreRankedInOneList) {
+    const Workload work = testing::workload_of("qwen3-14b", 8, "dgx-h100", 128, 8192);
+    SearchSpace space;
+    space.engine = Engine::megatron;
+    space.tp = {2, 4};
+    space.cp = {1};
+    space.micro_batch = {1, 2};
+    const SearchSpace plain = space;
+    space.shardings = more_shardings(work);
+    RankingOptions options;
+    options.bounded = true;
+    options.headroom_bytes = work.memory_limit / 20;
+    Workload divided = work;
+    set_data_sharding_alone({DataSharding::full}, divided.training);
+    EXPECT_EQ(kept_gradient_dtype(divided.training), Dtype::fp32) << "not Megatron-FSDP's own bf16";
+    const Ranking both = rank_layouts(work, space, options), without = rank_layouts(work, plain, options),
+                  alone = rank_layouts(divided, plain, options);
+    EXPECT_EQ(both.search.counts.legal, without.search.counts.legal + alone.search.counts.legal);
+    EXPECT_EQ(*both.search.fastest_seconds, std::min(*without.search.fastest_seconds, *alone.search.fastest_seconds));
+    EXPECT_TRUE(std::is_sorted(both.search.best.begin(), both.search.best.end(),
+                               [](const auto& a, const auto& b) { return a.iteration_seconds < b.iteration_seconds; }));
+    const auto shards = [](const auto& ranked) { return ranked.layout.switches && ranked.layout.switches->sharding.has_value(); };
+    const auto first = std::find_if(both.plans.begin(), both.plans.end(), shards);
+    ASSERT_NE(first, both.plans.end());
+    ASSERT_EQ(first->layout.switches->sharding, (DataShardingChoice{DataSharding::full, 1}));
+    // It has the figures of the pinned sharding, also where the workload's own model predicts it.
+    Layout own = first->layout;
+    own.switches = nullptr;
+    simulator::CostModel pinned(divided), all(work);
+    const simulator::Prediction wanted = pinned.predict_exactly(own), found = all.predict_exactly(first->layout);
+    EXPECT_EQ(alone.search.best.front().iteration_seconds, wanted.time.iteration_seconds);
+    for (const simulator::Prediction& each : {found, first->prediction}) {
+        EXPECT_EQ(each.time.iteration_seconds, wanted.time.iteration_seconds);
+        EXPECT_EQ(each.memory.deciding_bytes(), wanted.memory.deciding_bytes());
+    }
 }
 
 TEST(RankLayouts, PlansAreTheExactPredictionsOfTheBest) {

@@ -211,6 +211,23 @@ TEST(SearchAxes, SwitchesPriceAsTheWorkloadThatHasThem) {
     EXPECT_EQ(compared, 60);
 }
 
+TEST(SearchAxes, ShardingsAreThoseThatMegatronFsdpHas) {
+    EXPECT_EQ(more_shardings(workload_of("llama3-8b", 8)), (std::vector<DataShardingChoice>{{DataSharding::full, 1}}));
+    EXPECT_EQ(more_shardings(workload_of("llama3-8b", 32)),
+              (std::vector<DataShardingChoice>{{DataSharding::full, 1}, {DataSharding::hybrid, 4}}))
+        << "a replica for each NVLink domain";
+    const auto none_with = [](auto change) {
+        Workload work = workload_of("llama3-8b", 32);
+        change(work.training);
+        return more_shardings(work).empty();
+    };
+    EXPECT_TRUE(none_with([](TrainingSpec& training) { training.megatron.optimizer = OptimizerKind::muon; }));
+    EXPECT_TRUE(none_with([](TrainingSpec& training) { training.offload.optimizer = 1; }));
+    EXPECT_TRUE(none_with([](TrainingSpec& training) { training.overlap_grad_reduce = false; }));
+    EXPECT_TRUE(none_with([](TrainingSpec& training) { set_data_sharding({DataSharding::none}, training); })) << "asked for";
+    EXPECT_FALSE(widened(workload_of("llama3-8b", 32), "sharding").shardings.empty());
+}
+
 TEST(SearchAxes, UsualOnesLeaveTheTrainedNumbersAsTheyAre) {
     const Workload work = workload_of("deepseek-v2-lite", 16);
     SearchSpace usual;
@@ -268,7 +285,7 @@ TEST(SearchAxes, ListsNameAxesOrAllOfThem) {
     EXPECT_EQ(said("wide"), "");
     EXPECT_EQ(said("plain"), "");
     EXPECT_EQ(said("recompute,dispatcher"), "");
-    EXPECT_THAT(said("dispatchers"), HasSubstr("'dispatchers' is no axis of the search; use plain, recipe, wide, stages, vpp"));
+    EXPECT_THAT(said("dispatchers"), HasSubstr("'dispatchers' is no axis of the search; use plain, recipe, wide, stages, sharding, vpp"));
     EXPECT_THAT(said("wide,vpp"), HasSubstr("is a whole set of axes and cannot be combined with others"));
     EXPECT_THAT(said(""), HasSubstr("--search is empty"));
 }

@@ -28,7 +28,7 @@ bool holds_at(const Workload& workload, const Layout& layout, Level level) {
 }
 
 void visit_tails(const Workload& work, Layout layout, const std::function<void(const Layout&)>& visit) {
-    for (const std::int64_t micro_batch : {1, 2, 4, 8, 16}) {
+    for (std::int64_t micro_batch = 1; micro_batch <= 16; ++micro_batch) {
         layout.micro_batch = micro_batch;
         layout.num_microbatches = work.batch.global_batch / (layout.dp() * micro_batch);
         if (!holds(work, layout, Level::microbatch)) continue;

@@ -55,6 +55,8 @@ TEST(LayoutWords, LeaveOutWhatIsUsual) {
     EXPECT_EQ(of_cells.pp, 2);
     EXPECT_EQ(of_cells.recompute_modules, (EnumSet<RecomputeModule>{RecomputeModule::layernorm, RecomputeModule::moe_act}));
     ASSERT_NE(of_cells.switches, nullptr);
+    for (const char* sharding : {"fsdp", "hsdp:4", "zero2", "ddp"})
+        EXPECT_EQ(switch_words(*parse_layout_words(std::string("tp2 ") + sharding).switches), std::vector<std::string>{sharding});
     EXPECT_EQ(switch_words(*of_cells.switches), (std::vector<std::string>{"tp-overlap", "moe-overlap", "bf16-grads", "bf16-moments"}));
     const LayoutRequest one = parse_layout_words("ov:tp,pp2 blk4");
     EXPECT_EQ(one.pp, 2);
