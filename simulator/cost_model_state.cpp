@@ -63,30 +63,12 @@ CostModel::State::State(const Workload& work, const Calibration& calibrated, Kno
       shards(std::move(known.layers)),
       kept(std::move(known.kept)),
       states(std::move(known.states)),
-      recorded(work,
-               {[this](const PieceSizes& sizes, std::size_t plain_layer) { return shards->dense_steps(sizes, plain_layer); },
-                [this](const PieceSizes& sizes, std::size_t plain_layer) {
-                    return shards->dense_steps(sizes, plain_layer, ShardLayers::RingParts::two);
-                },
-                [this](const PieceSizes& sizes) { return shards->prediction_steps(sizes); },
-                [this](const PieceSizes& sizes, double received) { return shards->mixture_steps(sizes, received); }},
-               known.others ? &known.others->recorded : nullptr),
+      recorded(work, *shards, known.others ? &known.others->recorded : nullptr),
       memory(work, calibration,
              {[this](const Layout& layout) -> const SplitCensus& { return memos->census(layout); }, kept.get(), states.get(),
               &memos->stages(), memos->schedules().get(), &memos->replays()}) {
     packed = packed_attention(work.batch);
     if (work.model.moe) routing.emplace(work.model, work.routing);
-    if (!has_layers_in_bf16(work.training)) return;
-    workload_in_bf16 = std::make_unique<const Workload>(in_bf16(work));
-    others_in_bf16 = std::make_unique<State>(
-        *workload_in_bf16, calibrated,
-        Known{shards->in_bf16(), kept->in_bf16(), std::make_shared<ModelStates>(*workload_in_bf16), nullptr, nullptr});
-}
-
-void CostModel::State::replace_in_bf16(LayerCosts& costs, const LayerCosts& others) const {
-    for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
-        if (kinds.kinds[kind].in_bf16) costs.layers[kind] = others.layers[kind];
-    }
 }
 
 std::vector<double> CostModel::State::orthogonalise_seconds(const Layout& layout) {
@@ -122,9 +104,7 @@ const LayerCosts* CostModel::State::known_costs(const CostKey& key) {
 }
 
 LayerCosts CostModel::State::costs_now(const Layout& layout) {
-    LayerCosts costs = recorded.of(shard_of(layout), shards->sizes(layout), links_key(layout, workload));
-    if (others_in_bf16) replace_in_bf16(costs, others_in_bf16->costs(layout));
-    return costs;
+    return recorded.of(shard_of(layout), shards->sizes(layout), links_key(layout, workload));
 }
 
 LayerCosts CostModel::State::least_compute(const Layout& layout) {
@@ -135,9 +115,7 @@ LayerCosts CostModel::State::least_compute(const Layout& layout) {
 }
 
 LayerCosts CostModel::State::costs_without_mixtures(const Layout& layout) {
-    LayerCosts costs = recorded.without_mixtures(shard_of(layout), shards->sizes(layout), links_key(layout, workload));
-    if (others_in_bf16) replace_in_bf16(costs, others_in_bf16->costs_without_mixtures(layout));
-    return costs;
+    return recorded.without_mixtures(shard_of(layout), shards->sizes(layout), links_key(layout, workload));
 }
 
 void CostModel::State::add_expert_products(const Layout& layout, LayerCosts& costs) const {

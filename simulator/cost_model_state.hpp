@@ -61,9 +61,6 @@ struct CostModel::State {
     LayoutMemory memory;
     std::optional<RoutingLoad> routing;  ///< set for models with experts
     PackedAttention packed;
-    // For layers whose GEMMs stay in 16 bits while others are quantised; null without such layers.
-    std::unique_ptr<const Workload> workload_in_bf16;
-    std::unique_ptr<State> others_in_bf16;
 
     /// Results to reuse from a workload that differs only in switches.
     struct Known {
@@ -74,9 +71,6 @@ struct CostModel::State {
     };
 
     State(const Workload& work, const Calibration& calibrated, Known known);
-
-    /// Replaces the costs of layers that stay in 16 bits by `others`, the costs of an unquantised model.
-    void replace_in_bf16(LayerCosts& costs, const LayerCosts& others) const;
 
     /// Seconds of Muon's orthogonalisation by index of a layer's kind; the last entry is a multi-token prediction layer.
     std::vector<double> orthogonalise_seconds(const Layout& layout);

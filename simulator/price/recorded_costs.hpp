@@ -3,11 +3,11 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <memory>
 
 #include "plan/layout/rank_groups.hpp"
 #include "simulator/compute/layer_costs.hpp"
+#include "simulator/memory/shard_layers.hpp"
 #include "simulator/piece/memo_key.hpp"
 #include "simulator/piece/piece_trace.hpp"
 #include "simulator/price/exchange_schedule.hpp"
@@ -51,24 +51,14 @@ struct LinksKey {
     }
 };
 
-/// Recorded traces of a shard with their steps, under the engine's policies. Dense pieces: of one of LayerKinds::plain_layers. `two_parts`:
-/// dense pieces with the sequence over a ring of two ranks, with the same number of rows on each as `dense`, which records four parts for a
-/// larger ring. `mixture`: a MoE layer with `received` as in trace_mixture().
-struct ShardRecords {
-    using Record = std::shared_ptr<const PieceTrace>;
-    std::function<Record(const PieceSizes&, std::size_t plain_layer)> dense, two_parts;
-    std::function<Record(const PieceSizes&)> prediction;
-    std::function<Record(const PieceSizes&, double received)> mixture;
-};
-
 /// Costs of layers computed from recordings of model/, modified for engine megatron by its policies. Each half-layer is computed once for
 /// all layouts with equal key, from the same recordings as its memory. A ring of more than four ranks is extrapolated from rings of two and
-/// four ranks with the same number of rows each: every further rank adds the same step. Not thread-safe. The workload and the objects that
-/// `records` refers to must outlive it.
+/// four ranks with the same number of rows each: every further rank adds the same step. Not thread-safe. Workload and `records` must
+/// outlive it.
 class RecordedCosts {
 public:
     /// Shares the results of `others`, if not null, whose workload differs only in LayoutSwitches; `others` may belong to another thread.
-    RecordedCosts(const Workload& workload, ShardRecords records, const RecordedCosts* others);
+    RecordedCosts(const Workload& workload, ShardLayers& records, const RecordedCosts* others);
     ~RecordedCosts();
     RecordedCosts(const RecordedCosts&) = delete;
     RecordedCosts& operator=(const RecordedCosts&) = delete;
