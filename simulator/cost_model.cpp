@@ -8,15 +8,12 @@ namespace mgplan::simulator {
 
 CostModel::CostModel(const Workload& workload) : CostModel(workload, calibration_of(workload.cluster, workload.training.software)) {}
 CostModel::CostModel(const Workload& workload, const Calibration& calibration) {
-    auto layers = std::make_shared<ShardLayers>(workload);
-    state_ = std::make_unique<State>(workload, calibration,
-                                     State::Known{layers, layers, std::make_shared<ModelStates>(workload), nullptr, nullptr});
+    state_ = std::make_unique<State>(workload, std::make_shared<ByModel>(workload, calibration), std::make_shared<ModelStates>(workload));
     least_ = std::make_unique<Least>(Least{std::make_shared<SharedLeast>(), {}, {}, {}});
 }
 CostModel::CostModel(const Workload& workload, const CostModel& other) {
-    auto layers = std::make_shared<ShardLayers>(workload, *other.state_->shards, ShardLayers::Workloads::equal);
-    state_ = std::make_unique<State>(workload, other.state_->calibration,
-                                     State::Known{layers, layers, std::make_shared<ModelStates>(workload), nullptr, other.state_.get()});
+    state_ = std::make_unique<State>(workload, std::make_shared<ByModel>(workload, *other.state_->shared),
+                                     std::make_shared<ModelStates>(workload));
     least_ = std::make_unique<Least>(Least{other.least_->shared, {}, {}, {}});
 }
 CostModel::~CostModel() = default;
@@ -37,28 +34,17 @@ CostModel::State& CostModel::state_of(const std::shared_ptr<const LayoutSwitches
 }
 
 CostModel::Switched* CostModel::add_switched(const std::shared_ptr<const LayoutSwitches>& switches) {
+    // Only these switches change parameters, gradients and optimizer state.
+    LayoutSwitches types;
+    types.bf16_gradients = switches->bf16_gradients;
+    types.bf16_moments = switches->bf16_moments;
     auto added = std::make_unique<Switched>(state_->workload, switches);
-    const auto first_that = [&](bool (Switched::*is_alike)(const Workload&) const) -> const State* {
-        if ((*added.*is_alike)(state_->workload)) return state_.get();
-        for (const auto& one : switched_) {
-            if ((*added.*is_alike)(one->workload)) return &*one->state;
-        }
-        return nullptr;
-    };
-    State::Known known{nullptr, nullptr, nullptr, state_->memos, state_.get()};
-    if (const State* other = first_that(&Switched::has_layers_of))
-        known.layers = other->shards;
+    std::shared_ptr<ModelStates> states;
+    if (types == *switches)
+        states = std::make_shared<ModelStates>(added->workload);
     else
-        known.layers = std::make_shared<ShardLayers>(added->workload, *state_->shards, ShardLayers::Workloads::switched);
-    const State* keeps_alike = first_that(&Switched::keeps_as);
-    known.kept = keeps_alike != nullptr ? keeps_alike->kept : known.layers;
-    const State* same_types = first_that(&Switched::has_types_of);
-    known.states = same_types != nullptr ? same_types->states : std::make_shared<ModelStates>(added->workload);
-    added->state.emplace(added->workload, state_->calibration, std::move(known));
-    for (const auto& one : switched_) {
-        if (added->state->with_equal_costs == nullptr && one->state->with_equal_costs == nullptr && added->prices_layers_as(one->workload))
-            added->state->with_equal_costs = &*one->state;
-    }
+        states = (types == LayoutSwitches{} ? *state_ : state_of(std::make_shared<const LayoutSwitches>(types))).states;
+    added->state.emplace(added->workload, state_->shared, std::move(states));
     return switched_.emplace_back(std::move(added)).get();
 }
 
@@ -116,7 +102,7 @@ double CostModel::exact_seconds(const Layout& layout) {
 }
 
 LayoutTimeline CostModel::timeline(const Layout& layout, bool details, const std::vector<double>& slowdown) {
-    return state_of(layout).timeline(layout, state_of(layout).memos->program(layout), false, details, slowdown);
+    return state_of(layout).timeline(layout, state_of(layout).shared->memos.program(layout), false, details, slowdown);
 }
 
 LayoutTimeline CostModel::timeline(const Layout& layout, const PipelineOrder& order, bool details, const std::vector<double>& slowdown) {

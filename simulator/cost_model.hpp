@@ -115,6 +115,7 @@ public:
     [[nodiscard]] const Calibration& calibration() const;
 
 private:
+    struct ByModel;
     struct State;
     struct Switched;
     struct Least;

@@ -52,7 +52,7 @@ struct DenseProfiles {
 /// Recordings, before any policy. Dense: traces of one and of two sequences; MoE layers: of two numbers of rows, or of the layout's.
 using Recordings = SharedMemo<TraceKey, PieceTrace>;
 
-/// Results computed from recordings under the policies of one workload.
+/// Results computed from recordings under the policies.
 struct SharedProfiles {
     SharedMemo<ShardKey, DenseProfiles> dense;
     SharedMemo<TraceKey, PassDeltas> mixtures;
@@ -86,9 +86,17 @@ struct ShardLayers::State {
         on_cpu = work.cluster.calibration && work.cluster.calibration->device == "cpu";
     }
 
+    [[nodiscard]] ShardKey key_of(const Layout& layout) const {
+        ShardKey key = shard_key(layout);
+        if (!workload.model.moe) return key;
+        key.switches.dispatcher = workload.model.moe->dispatcher;
+        if (layout.switches && layout.switches->dispatcher) key.switches.dispatcher = *layout.switches->dispatcher;
+        return key;
+    }
+
     [[nodiscard]] PieceSizes sizes_of(const Layout& layout) const {
         PieceSizes sizes;
-        static_cast<ShardKey&>(sizes) = shard_key(layout);
+        static_cast<ShardKey&>(sizes) = key_of(layout);
         sizes.sequence = workload.batch.sequence;
         // fp16 is as wide as bf16, and fused kernels take both.
         const Dtype dtype = workload.training.compute_dtype();
@@ -152,6 +160,7 @@ struct ShardLayers::State {
     /// requests them.
     TracePointer dense_trace(const PieceSizes& sizes, Traced what, std::size_t plain_layer = 0) {
         TraceKey key{without_experts(sizes), what, plain_layer};
+        key.shard.switches = {};
         const auto of = [&](std::int64_t micro_batch) -> const PieceTrace& {
             key.shard.micro_batch = micro_batch;
             return recordings->of(key, [&] {
@@ -187,8 +196,9 @@ struct ShardLayers::State {
     }
 
     const PieceTrace& recorded_mixture(const PieceSizes& sizes, std::size_t layer, double received) {
-        return recordings->of(mixture_key(sizes, layer, received),
-                              [&] { return trace_mixture(workload.model, kinds.mixture_layers[layer], sizes, received); });
+        TraceKey key = mixture_key(sizes, layer, received);
+        key.shard.switches = {};
+        return recordings->of(key, [&] { return trace_mixture(workload.model, kinds.mixture_layers[layer], sizes, received); });
     }
 
     /// mixture_trace() after the policies.
@@ -278,7 +288,7 @@ struct ShardLayers::State {
 
     const ShardProfiles& profiles(const Layout& layout, int node) {
         const double received = received_at(layout, node);
-        auto [entry, fresh] = shards.try_emplace(TraceKey{.shard = shard_key(layout), .received = std::bit_cast<std::uint64_t>(received)});
+        auto [entry, fresh] = shards.try_emplace(TraceKey{.shard = key_of(layout), .received = std::bit_cast<std::uint64_t>(received)});
         if (!fresh) return entry->second;
         const PieceSizes sizes = sizes_of(layout);
         const DenseProfiles& dense = dense_profiles(sizes);
@@ -316,9 +326,8 @@ struct ShardLayers::State {
 
 ShardLayers::ShardLayers(const Workload& workload)
     : state_(std::make_unique<State>(workload, std::make_shared<Recordings>(), std::make_shared<SharedProfiles>())) {}
-ShardLayers::ShardLayers(const Workload& workload, const ShardLayers& others, Workloads which)
-    : state_(std::make_unique<State>(workload, others.state_->recordings,
-                                     which == Workloads::equal ? others.state_->shared : std::make_shared<SharedProfiles>())) {}
+ShardLayers::ShardLayers(const Workload& workload, const ShardLayers& others)
+    : state_(std::make_unique<State>(workload, others.state_->recordings, others.state_->shared)) {}
 ShardLayers::~ShardLayers() = default;
 
 const LayerKinds& ShardLayers::kinds() const {

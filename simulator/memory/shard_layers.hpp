@@ -27,19 +27,19 @@ struct ShardTraces {
 /// A trace owned by this pointer, or one that is kept elsewhere.
 using TracePointer = std::shared_ptr<const PieceTrace>;
 
-/// Not thread-safe. The workload must outlive it. Layouts must be valid.
+/// Not thread-safe. The workload must outlive it. Layouts must be valid. Switches of a layout are read from it (Layout::switches), not from
+/// the workload.
 class ShardLayers {
 public:
     explicit ShardLayers(const Workload& workload);
-    /// Shares the recordings of `others`, whose workload differs only in LayoutSwitches, on which recordings do not depend (switched), or
-    /// is equal, which also shares profiles (equal). `others` may belong to another thread.
-    enum class Workloads : std::uint8_t { switched, equal };
-    ShardLayers(const Workload& workload, const ShardLayers& others, Workloads which);
+    /// For a further thread: shares the recordings and profiles of `others`, whose workload is equal.
+    ShardLayers(const Workload& workload, const ShardLayers& others);
     ~ShardLayers();
     ShardLayers(const ShardLayers&) = delete;
     ShardLayers& operator=(const ShardLayers&) = delete;
 
     [[nodiscard]] const LayerKinds& kinds() const;
+    /// For memory: of the switches only the dispatcher is set, on which bytes depend.
     [[nodiscard]] PieceSizes sizes(const Layout& layout) const;
 
     /// Ratios of received tokens to the even split at which MoE layers are traced: node 0 is the even split, the last node the maximum.

@@ -106,7 +106,7 @@ PieceCost both(PieceCost one, const PieceCost& other) {
 /// Share of a hidden exchange's time by which it slows down concurrent GEMMs. Inside a domain kernels of DeepEP and HybridEP occupy
 /// multiprocessors, which GEMMs then lack. Across domains, and for NCCL's kernels, the value is calibrated.
 double exchange_overlap_cost(const Shard& shard) {
-    const TokenDispatcher dispatcher = shard.model().moe->dispatcher;
+    const TokenDispatcher dispatcher = shard.switches.dispatcher;
     const bool own_kernels = dispatcher == TokenDispatcher::deep_ep || dispatcher == TokenDispatcher::hybrid_ep;
     if (!own_kernels || shard.megatron() == nullptr || shard.paths->ep.crosses_network()) return shard.calibration->expert_overlap_cost;
     const auto occupied = static_cast<double>(timed::dispatcher_multiprocessors(dispatcher, *shard.megatron()));
@@ -277,27 +277,11 @@ bool grow_collectives(PieceSteps& two, PieceSteps& four, std::int64_t ranks) {
     return of_two == two.end() && of_four == four.end();
 }
 
-/// Everything that the costs of a shard's pieces depend on, switches included.
-struct PricedKey {
-    ShardKey shard;
-    std::int64_t rows = 0;  ///< rows of a MoE layer
-    std::size_t layer = 0;  ///< its index in LayerKinds::mixture_layers
-    LinksKey links;
-    bool overlap_tp = false;          ///< tp overlap is on, and tp > 1
-    std::int64_t gradient_bytes = 0;  ///< bytes of one gradient element
-    TokenDispatcher dispatcher{};     ///< set for MoE layers
-    bool operator==(const PricedKey&) const = default;
-    [[nodiscard]] std::size_t hash() const {
-        const auto& [shard_, rows_, layer_, links_, overlap_tp_, gradient_bytes_, dispatcher_] = *this;
-        return hash_of(shard_, rows_, layer_, links_, overlap_tp_, gradient_bytes_, dispatcher_);
-    }
-};
-
 }  // namespace
 
 struct RecordedCosts::Priced {
-    SharedMemo<PricedKey, DenseCosts> dense;
-    SharedMemo<PricedKey, MixtureCosts> mixtures;  ///< without hidden exchanges
+    SharedMemo<CostKey, DenseCosts> dense;
+    SharedMemo<CostKey, MixtureCosts> mixtures;  ///< without hidden exchanges
 };
 
 struct RecordedCosts::State {
@@ -376,11 +360,6 @@ struct RecordedCosts::State {
         return shard;
     }
 
-    [[nodiscard]] PricedKey key_of(const ShardKey& half, std::int64_t rows, const LinksKey& links) const {
-        const TrainingSpec& training = workload.training;
-        return {half, rows, 0, links, training.overlap_tp && half.tp > 1, bytes_of(training.grad_dtype), {}};
-    }
-
     [[nodiscard]] DenseCosts price_dense(const Shard& shard, const PieceSizes& sizes) const {
         DenseCosts costs;
         for (std::size_t i = 0; i < kinds.plain_layers.size(); ++i) {
@@ -403,7 +382,7 @@ struct RecordedCosts::State {
     }
 
     const DenseCosts& dense_costs(const Shard& shard, const PieceSizes& sizes, const LinksKey& links) {
-        return priced->dense.of(key_of(without_experts(sizes), 0, links), [&] { return price_dense(shard, sizes); });
+        return priced->dense.of({without_experts(sizes), links}, [&] { return price_dense(shard, sizes); });
     }
 
     [[nodiscard]] MixtureCosts price_mixture(const Shard& of_training, const PieceSizes& sizes, std::size_t layer) const {
@@ -419,14 +398,12 @@ struct RecordedCosts::State {
         ShardKey half = mixture_alone(sizes);
         // The sums of the load-balancing loss run over tp and cp, whatever the number of rows.
         if (model().moe->auxiliary_loss > 0) half.cp = sizes.cp;
-        PricedKey key = key_of(half, sizes.rows(), links);
-        key.layer = layer;
-        key.dispatcher = model().moe->dispatcher;
-        return priced->mixtures.of(key, [&] { return price_mixture(shard, sizes, layer); });
+        return priced->mixtures.of({half, links, false, sizes.rows(), layer}, [&] { return price_mixture(shard, sizes, layer); });
     }
 
-    LayerCosts costs(const Shard& shard, const PieceSizes& sizes, const LinksKey& links, bool with_mixtures) {
-        const DenseCosts& pieces = dense_costs(shard, sizes, links);
+    LayerCosts costs(const CostKey& key, const Shard& shard, PieceSizes sizes, bool with_mixtures) {
+        sizes.switches = key.shard.switches;
+        const DenseCosts& pieces = dense_costs(shard, sizes, key.links);
         LayerCosts costs;
         costs.attention = pieces.layers.front().mixer;
         const bool plain = std::any_of(kinds.kinds.begin(), kinds.kinds.end(), [](const LayerKindHalves& kind) { return !kind.mixture; });
@@ -434,7 +411,7 @@ struct RecordedCosts::State {
         std::vector<const MixtureCosts*> mixtures;  // by LayerKinds::mixture_layers
         if (with_mixtures && kinds.mixture() != LayerKindHalves::kNone) {
             for (std::size_t layer = 0; layer < kinds.mixture_layers.size(); ++layer)
-                mixtures.push_back(&mixture_costs(shard, sizes, links, layer));
+                mixtures.push_back(&mixture_costs(shard, sizes, key.links, layer));
             costs.experts = mixtures.front()->all;
             costs.router = mixtures.front()->router;
         }
@@ -451,7 +428,7 @@ struct RecordedCosts::State {
                 const MixtureCosts& mixture = *mixtures[LayerKinds::mixture_layer(kind)];
                 const PieceCost mixer = layer.cost;
                 layer.cost += mixture.all;
-                if (workload.training.overlap_moe) hide_exchanges(layer.cost, mixer, mixture.nodes, shard);
+                if (key.overlap_moe) hide_exchanges(layer.cost, mixer, mixture.nodes, shard);
             } else if (kind.feed_forward != LayerKindHalves::kNone) {
                 layer.cost += pieces.layers[kinds.plain_layer(kind, kind.feed_forward)].feed_forward;
             }
@@ -473,12 +450,12 @@ RecordedCosts::RecordedCosts(const Workload& workload, ShardLayers& records, con
           State{workload, records.kinds(), records, others != nullptr ? others->state_->priced : std::make_shared<Priced>()})) {}
 RecordedCosts::~RecordedCosts() = default;
 
-LayerCosts RecordedCosts::of(const Shard& shard, const PieceSizes& sizes, const LinksKey& links) {
-    return state_->costs(shard, sizes, links, true);
+LayerCosts RecordedCosts::of(const CostKey& key, const Shard& shard, const PieceSizes& sizes) {
+    return state_->costs(key, shard, sizes, true);
 }
 
-LayerCosts RecordedCosts::without_mixtures(const Shard& shard, const PieceSizes& sizes, const LinksKey& links) {
-    return state_->costs(shard, sizes, links, false);
+LayerCosts RecordedCosts::without_mixtures(const CostKey& key, const Shard& shard, const PieceSizes& sizes) {
+    return state_->costs(key, shard, sizes, false);
 }
 
 }  // namespace mgplan::simulator

@@ -36,8 +36,10 @@ protected:
     }
 
     [[nodiscard]] PieceSteps steps(Piece piece, bool backward) const {
+        PieceSizes switched = sizes;
+        switched.switches = layer_switches(model, training);
         PieceTrace trace = piece == Piece::mixture ? trace_mixture(model, sizes) : trace_dense_pieces(model, sizes);
-        apply_megatron_policies(trace, {model, traced_layer(model, piece == Piece::mixture), training, sizes});
+        apply_megatron_policies(trace, {model, traced_layer(model, piece == Piece::mixture), training, switched});
         return trace.range(piece, backward).steps;
     }
     /// Ops by name, "+=" for products into a gradient, collectives by kind, "wait" with its share.
