@@ -75,8 +75,7 @@ CostModel::State::State(const Workload& work, std::shared_ptr<ByModel> by_model,
       kinds(shared->memos.kinds()),
       states(std::move(of_types)),
       memory(work, calibration,
-             {[this](const Layout& layout) -> const SplitCensus& { return shared->memos.census(layout); }, &shared->shards, states.get(),
-              &shared->memos.stages(), shared->memos.schedules().get(), &shared->memos.replays()}) {
+             {&shared->shards, states.get(), &shared->memos.stages(), shared->memos.schedules().get(), &shared->memos.replays()}) {
     packed = packed_attention(work.batch);
     if (work.model.moe) routing.emplace(work.model, work.routing);
 }
