@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "simulator/cluster_parameters.hpp"
 #include "simulator/cost_model_state.hpp"
 
 namespace mgplan::simulator {

@@ -87,10 +87,10 @@ struct LayoutMemory::State {
     std::unordered_map<MemoKey<4>, std::vector<std::vector<std::int64_t>>, MemoKeyHash> alive;
     RankGraphs rank_graphs;
 
-    State(const Workload& work, const Calibration& rates, SharedByLayouts known)
+    State(const Workload& work, const Calibration& rates, const SharedByLayouts& known)
         : workload(work),
           calibration(rates),
-          shared(std::move(known)),
+          shared(known),
           model_states(*shared.states),
           activations(work, shared.layers, shared.splits),
           overhead(work, rates),
@@ -519,8 +519,8 @@ struct LayoutMemory::State {
     }
 };
 
-LayoutMemory::LayoutMemory(const Workload& workload, const Calibration& calibration, SharedByLayouts shared)
-    : state_(std::make_unique<State>(workload, calibration, std::move(shared))) {}
+LayoutMemory::LayoutMemory(const Workload& workload, const Calibration& calibration, const SharedByLayouts& shared)
+    : state_(std::make_unique<State>(workload, calibration, shared)) {}
 LayoutMemory::~LayoutMemory() = default;
 
 MemoryPrediction LayoutMemory::predict(const Layout& layout, bool replayed, const LayerCosts* layers) {

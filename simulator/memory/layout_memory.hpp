@@ -46,7 +46,7 @@ struct SharedByLayouts {
 /// object for all layouts with equal costs; null if the layout has no graphs.
 class LayoutMemory {
 public:
-    LayoutMemory(const Workload& workload, const Calibration& calibration, SharedByLayouts shared);
+    LayoutMemory(const Workload& workload, const Calibration& calibration, const SharedByLayouts& shared);
     ~LayoutMemory();
     LayoutMemory(const LayoutMemory&) = delete;
     LayoutMemory& operator=(const LayoutMemory&) = delete;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "model/ops/scratch.hpp"
+#include "plan/layout/layout_switches.hpp"
 #include "plan/training/own_fp8.hpp"
 #include "simulator/piece/engine_policies.hpp"
 #include "simulator/piece/shared_memo.hpp"

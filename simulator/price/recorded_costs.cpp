@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "plan/parameters/model_adapter.hpp"
 #include "simulator/collectives/all_gather.hpp"
 #include "simulator/collectives/all_reduce.hpp"
 #include "simulator/collectives/all_to_all.hpp"
