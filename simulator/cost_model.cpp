@@ -2,21 +2,19 @@
 
 #include <algorithm>
 
+#include "simulator/cluster_parameters.hpp"
 #include "simulator/cost_model_state.hpp"
 
 namespace mgplan::simulator {
 
 CostModel::CostModel(const Workload& workload) : CostModel(workload, calibration_of(workload.cluster, workload.training.software)) {}
 CostModel::CostModel(const Workload& workload, const Calibration& calibration) {
-    auto layers = std::make_shared<ShardLayers>(workload);
-    state_ = std::make_unique<State>(workload, calibration,
-                                     State::Known{layers, layers, std::make_shared<ModelStates>(workload), nullptr, nullptr});
+    state_ = std::make_unique<State>(workload, std::make_shared<ByModel>(workload, calibration), std::make_shared<ModelStates>(workload));
     least_ = std::make_unique<Least>(Least{std::make_shared<SharedLeast>(), {}, {}, {}});
 }
 CostModel::CostModel(const Workload& workload, const CostModel& other) {
-    auto layers = std::make_shared<ShardLayers>(workload, *other.state_->shards, ShardLayers::Workloads::equal);
-    state_ = std::make_unique<State>(workload, other.state_->calibration,
-                                     State::Known{layers, layers, std::make_shared<ModelStates>(workload), nullptr, other.state_.get()});
+    state_ = std::make_unique<State>(workload, std::make_shared<ByModel>(workload, *other.state_->shared),
+                                     std::make_shared<ModelStates>(workload));
     least_ = std::make_unique<Least>(Least{other.least_->shared, {}, {}, {}});
 }
 CostModel::~CostModel() = default;
@@ -37,28 +35,19 @@ CostModel::State& CostModel::state_of(const std::shared_ptr<const LayoutSwitches
 }
 
 CostModel::Switched* CostModel::add_switched(const std::shared_ptr<const LayoutSwitches>& switches) {
+    // Only these switches change parameters, gradients and optimizer state.
+    LayoutSwitches types;
+    types.sharding = switches->sharding;
+    types.bf16_gradients = switches->bf16_gradients;
+    types.bf16_moments = switches->bf16_moments;
     auto added = std::make_unique<Switched>(state_->workload, switches);
-    const auto first_that = [&](bool (Switched::*is_alike)(const Workload&) const) -> const State* {
-        if ((*added.*is_alike)(state_->workload)) return state_.get();
-        for (const auto& one : switched_) {
-            if ((*added.*is_alike)(one->workload)) return &*one->state;
-        }
-        return nullptr;
-    };
-    const bool shards_alike = added->shards_as(state_->workload);
-    State::Known known{nullptr, nullptr, nullptr, shards_alike ? state_->memos : nullptr, state_.get()};
-    if (const State* other = first_that(&Switched::has_layers_of))
-        known.layers = other->shards;
-    else
-        known.layers = std::make_shared<ShardLayers>(added->workload, *state_->shards, ShardLayers::Workloads::switched);
-    const State* keeps_alike = first_that(&Switched::keeps_as);
-    known.kept = keeps_alike != nullptr ? keeps_alike->kept : known.layers;
-    const State* same_types = first_that(&Switched::has_types_of);
-    known.states = same_types != nullptr ? same_types->states : std::make_shared<ModelStates>(added->workload);
-    added->state.emplace(added->workload, state_->calibration, std::move(known));
-    for (const auto& one : switched_) {
-        if (added->state->with_equal_costs == nullptr && one->state->with_equal_costs == nullptr && added->prices_layers_as(one->workload))
-            added->state->with_equal_costs = &*one->state;
+    if (types != *switches) {
+        const State& alike = types == LayoutSwitches{} ? *state_ : state_of(std::make_shared<const LayoutSwitches>(types));
+        added->state.emplace(added->workload, alike.shared, alike.states);
+    } else {
+        // Chunks and replays are of one sharding; layers are not.
+        auto shared = switches->sharding ? std::make_shared<ByModel>(added->workload, *state_->shared) : state_->shared;
+        added->state.emplace(added->workload, std::move(shared), std::make_shared<ModelStates>(added->workload));
     }
     return switched_.emplace_back(std::move(added)).get();
 }
@@ -117,7 +106,7 @@ double CostModel::exact_seconds(const Layout& layout) {
 }
 
 LayoutTimeline CostModel::timeline(const Layout& layout, bool details, const std::vector<double>& slowdown) {
-    return state_of(layout).timeline(layout, state_of(layout).memos->program(layout), false, details, slowdown);
+    return state_of(layout).timeline(layout, state_of(layout).shared->memos.program(layout), false, details, slowdown);
 }
 
 LayoutTimeline CostModel::timeline(const Layout& layout, const PipelineOrder& order, bool details, const std::vector<double>& slowdown) {

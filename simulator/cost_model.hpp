@@ -116,6 +116,7 @@ public:
     [[nodiscard]] const Calibration& calibration() const;
 
 private:
+    struct ByModel;
     struct State;
     struct Switched;
     struct Least;

@@ -35,17 +35,18 @@ const CostModel::Bounded& CostModel::least_layers(const Layout& layout, const Bo
     return least_->shared->all.of(cost_key_without_tail(layout, state_->workload), [&] {
         Bounded bounded;
         Layout plain = without_tail(layout);
-        std::vector<const State*> taken;
+        std::vector<CostKey> taken;
         for (const auto& switches : choices.switches) {
             // A layer with hidden exchanges is never slower than one with exposed exchanges, except for launches and unpaired passes.
             if (choices.graphs && hides_more(choices, switches)) continue;
             plain.switches = switches;
-            State& state = state_of(plain).priced_by();
-            if (std::find(taken.begin(), taken.end(), &state) != taken.end()) continue;
+            State& state = state_of(plain);
+            const CostKey key = cost_key(plain, state.workload);
+            if (std::find(taken.begin(), taken.end(), key) != taken.end()) continue;
             LayerCosts costs = state.costs_now(plain);
             take_unpaired_off(costs);
             take_least(bounded.layers, costs);
-            taken.push_back(&state);
+            taken.push_back(key);
         }
         if (choices.graphs) take_launches_off(bounded.layers);
         bounded.take_seconds(*state_);
@@ -55,7 +56,7 @@ const CostModel::Bounded& CostModel::least_layers(const Layout& layout, const Bo
 
 double CostModel::seconds_of_stages(const Layout& layout, bool repeats, const PieceSeconds& pieces) const {
     const Workload& workload = state_->workload;
-    return simulator::seconds_of_stages(layout, repeats, state_->memos->census(layout), pieces, workload.model.mtp_layers,
+    return simulator::seconds_of_stages(layout, repeats, state_->shared->memos.census(layout), pieces, workload.model.mtp_layers,
                                         workload.training.megatron.fully_sharded.active());
 }
 
@@ -118,7 +119,7 @@ double CostModel::least_seconds_repeated(const Layout& layout, const BoundedChoi
 double CostModel::least_seconds(const Layout& layout, bool graphs, double enough) {
     State& state = state_of(layout);
     // The lookup by key avoids a copy of the layout in most calls.
-    const LayerCosts* known = state.known_costs(cost_key_without_tail(layout, state_->workload));
+    const LayerCosts* known = state.known_costs(cost_key_without_tail(layout, state.workload));
     const LayerCosts& costs = known != nullptr ? *known : state.costs(without_tail(layout));
     auto [entry, fresh] = least_->launched.try_emplace(&costs);
     if (fresh) {

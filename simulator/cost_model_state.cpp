@@ -42,7 +42,10 @@ LinksKey links_key(const Layout& layout, const Workload& workload) {
 }
 
 CostKey cost_key(const Layout& layout, const Workload& workload) {
-    return {shard_key(layout), links_key(layout, workload)};
+    CostKey key{shard_key(layout), links_key(layout, workload), workload.training.overlap_moe};
+    key.shard.switches = layer_switches(workload.model, workload.training);
+    key.shard.switches.overlap_tp &= layout.sizes.tp > 1;
+    return key;
 }
 
 CostKey cost_key_without_tail(const Layout& layout, const Workload& workload) {
@@ -51,42 +54,30 @@ CostKey cost_key_without_tail(const Layout& layout, const Workload& workload) {
     return key;
 }
 
-CostModel::State::State(const Workload& work, const Calibration& calibrated, Known known)
+CostModel::ByModel::ByModel(const Workload& workload, const Calibration& calibrated)
+    : calibration(calibrated),
+      flops(model_flops(workload.model, workload.batch)),
+      memos(workload, calibration, std::make_shared<SharedSchedules>()),
+      shards(workload),
+      recorded(workload, shards, nullptr) {}
+CostModel::ByModel::ByModel(const Workload& workload, const ByModel& other)
+    : calibration(other.calibration),
+      flops(other.flops),
+      memos(workload, calibration, other.memos.schedules()),
+      shards(workload, other.shards),
+      recorded(workload, shards, &other.recorded) {}
+
+CostModel::State::State(const Workload& work, std::shared_ptr<ByModel> by_model, std::shared_ptr<ModelStates> of_types)
     : workload(work),
-      calibration(calibrated),
+      calibration(by_model->calibration),
       rates(work.cluster, calibration, work.training),
-      flops(model_flops(work.model, work.batch)),
-      memos(known.memos ? std::move(known.memos)
-                        : std::make_shared<ModelMemos>(
-                              work, calibration, known.others ? known.others->memos->schedules() : std::make_shared<SharedSchedules>())),
-      kinds(memos->kinds()),
-      shards(std::move(known.layers)),
-      kept(std::move(known.kept)),
-      states(std::move(known.states)),
-      recorded(work,
-               {[this](const PieceSizes& sizes, std::size_t plain_layer) { return shards->dense_steps(sizes, plain_layer); },
-                [this](const PieceSizes& sizes, std::size_t plain_layer) {
-                    return shards->dense_steps(sizes, plain_layer, ShardLayers::RingParts::two);
-                },
-                [this](const PieceSizes& sizes) { return shards->prediction_steps(sizes); },
-                [this](const PieceSizes& sizes, double received) { return shards->mixture_steps(sizes, received); }},
-               known.others ? &known.others->recorded : nullptr),
+      shared(std::move(by_model)),
+      kinds(shared->memos.kinds()),
+      states(std::move(of_types)),
       memory(work, calibration,
-             {[this](const Layout& layout) -> const SplitCensus& { return memos->census(layout); }, kept.get(), states.get(),
-              &memos->stages(), memos->schedules().get(), &memos->replays()}) {
+             {&shared->shards, states.get(), &shared->memos.stages(), shared->memos.schedules().get(), &shared->memos.replays()}) {
     packed = packed_attention(work.batch);
     if (work.model.moe) routing.emplace(work.model, work.routing);
-    if (!has_layers_in_bf16(work.training)) return;
-    workload_in_bf16 = std::make_unique<const Workload>(in_bf16(work));
-    others_in_bf16 = std::make_unique<State>(
-        *workload_in_bf16, calibrated,
-        Known{shards->in_bf16(), kept->in_bf16(), std::make_shared<ModelStates>(*workload_in_bf16), nullptr, nullptr});
-}
-
-void CostModel::State::replace_in_bf16(LayerCosts& costs, const LayerCosts& others) const {
-    for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
-        if (kinds.kinds[kind].in_bf16) costs.layers[kind] = others.layers[kind];
-    }
 }
 
 std::vector<double> CostModel::State::orthogonalise_seconds(const Layout& layout) {
@@ -96,7 +87,7 @@ std::vector<double> CostModel::State::orthogonalise_seconds(const Layout& layout
         for (const std::int64_t layer : kinds.first_layer) {
             entry->second.push_back(layout.engine == Engine::megatron ? muon_seconds(workload.model, layer, sizes, rates.storage())
                                                                       : own_muon_seconds(workload.model, layer, sizes, workload.training,
-                                                                                         rates.ops(), memos->paths(sizes)));
+                                                                                         rates.ops(), shared->memos.paths(sizes)));
         }
         entry->second.push_back(entry->second[kinds.of_prediction]);
     }
@@ -109,22 +100,20 @@ std::vector<double> CostModel::State::orthogonalise_seconds(const Layout& layout
 }
 
 const LayerCosts& CostModel::State::costs(const Layout& layout) {
-    if (with_equal_costs != nullptr) return with_equal_costs->costs(layout);
-    auto [entry, fresh] = layers.try_emplace(cost_key(layout, workload));
-    if (fresh) entry->second = costs_now(layout);
+    const CostKey key = cost_key(layout, workload);
+    auto [entry, fresh] = shared->layers.try_emplace(key);
+    if (fresh) entry->second = shared->recorded.of(key, shard_of(layout, key), shared->shards.sizes(layout));
     return entry->second;
 }
 
 const LayerCosts* CostModel::State::known_costs(const CostKey& key) {
-    auto& priced = priced_by().layers;
-    const auto found = priced.find(key);
-    return found == priced.end() ? nullptr : &found->second;
+    const auto found = shared->layers.find(key);
+    return found == shared->layers.end() ? nullptr : &found->second;
 }
 
 LayerCosts CostModel::State::costs_now(const Layout& layout) {
-    LayerCosts costs = recorded.of(shard_of(layout), shards->sizes(layout), links_key(layout, workload));
-    if (others_in_bf16) replace_in_bf16(costs, others_in_bf16->costs(layout));
-    return costs;
+    const CostKey key = cost_key(layout, workload);
+    return shared->recorded.of(key, shard_of(layout, key), shared->shards.sizes(layout));
 }
 
 LayerCosts CostModel::State::least_compute(const Layout& layout) {
@@ -135,9 +124,8 @@ LayerCosts CostModel::State::least_compute(const Layout& layout) {
 }
 
 LayerCosts CostModel::State::costs_without_mixtures(const Layout& layout) {
-    LayerCosts costs = recorded.without_mixtures(shard_of(layout), shards->sizes(layout), links_key(layout, workload));
-    if (others_in_bf16) replace_in_bf16(costs, others_in_bf16->costs_without_mixtures(layout));
-    return costs;
+    const CostKey key = cost_key(layout, workload);
+    return shared->recorded.without_mixtures(key, shard_of(layout, key), shared->shards.sizes(layout));
 }
 
 void CostModel::State::add_expert_products(const Layout& layout, LayerCosts& costs) const {
@@ -145,13 +133,13 @@ void CostModel::State::add_expert_products(const Layout& layout, LayerCosts& cos
     add_to_mixtures(costs, expert_products(layout, workload, rates.products()));
 }
 
-Shard CostModel::State::shard_of(const Layout& layout) {
+Shard CostModel::State::shard_of(const Layout& layout, const CostKey& key) {
     const ParallelSizes& sizes = layout.sizes;
-    Shard shard{shard_key(layout)};
+    Shard shard{key.shard};
     shard.workload = &workload;
     shard.calibration = &calibration;
     shard.rates = rates.ops();
-    shard.paths = &memos->paths(sizes);
+    shard.paths = &shared->memos.paths(sizes);
     const std::int64_t rows = layout.micro_batch * workload.batch.sequence / sizes.cp;
     shard.tokens_outside = layout.sequence_parallel ? rows / sizes.tp : rows;
     shard.element = bytes_of(workload.training.compute_dtype());
@@ -178,10 +166,10 @@ ParameterCount CostModel::State::count_of(const PieceParameters& pieces, const C
 }
 
 StepInputs CostModel::State::inputs_of(const Layout& layout, const LayerCosts& layers_of_shard) {
-    const SplitCensus& split = memos->census(layout);
-    const PieceParameters& pieces = memos->pieces(layout.sizes);
-    StepInputs inputs{workload, layout, calibration, rates.products(), layers_of_shard, split, memos->paths(layout.sizes),
-                      flops,    {},     &pieces};
+    const SplitCensus& split = shared->memos.census(layout);
+    const PieceParameters& pieces = shared->memos.pieces(layout.sizes);
+    StepInputs inputs{workload,      layout, calibration, rates.products(), layers_of_shard, split, shared->memos.paths(layout.sizes),
+                      shared->flops, {},     &pieces};
     if (workload.training.megatron.optimizer == OptimizerKind::muon) inputs.orthogonalise_seconds = orthogonalise_seconds(layout);
     if (workload.training.megatron.offloaded_layers > 0) inputs.offloaded_bytes = static_cast<double>(memory.offloaded_bytes(layout));
     if (layout.engine == Engine::megatron && !workload.training.offload.modules.empty())
@@ -202,13 +190,13 @@ StepInputs CostModel::State::inputs_of(const Layout& layout, const LayerCosts& l
 
 TimePrediction CostModel::State::estimate_time(const Layout& layout) {
     // Split backwards have no closed form.
-    if (layout.schedule) return timeline(layout, memos->program(layout), is_v_shaped(*layout.schedule), false, {}).step.time;
+    if (layout.schedule) return timeline(layout, shared->memos.program(layout), is_v_shaped(*layout.schedule), false, {}).step.time;
     return step_time(inputs_of(layout));
 }
 
 std::vector<ParameterCount> CostModel::State::counts_of(const Layout& layout, const PipelineProgram& program,
                                                         const std::vector<ChunkCensus>& chunks) const {
-    const PieceParameters& pieces = memos->pieces(layout.sizes);
+    const PieceParameters& pieces = shared->memos.pieces(layout.sizes);
     std::vector<ParameterCount> counts;
     counts.reserve(chunks.size());
     for (auto first = chunks.begin(); first != chunks.end(); first += program.chunks) {
@@ -230,7 +218,7 @@ LayoutTimeline CostModel::State::timeline(const Layout& layout, std::shared_ptr<
 }
 
 double CostModel::State::timeline_seconds(const Layout& layout) {
-    const std::shared_ptr<const PipelineProgram> program = memos->program(layout);
+    const std::shared_ptr<const PipelineProgram> program = shared->memos.program(layout);
     const StepInputs inputs = inputs_of(layout);
     const std::vector<ChunkCensus>& chunks = inputs.split.chunks;
     return step_timeline_seconds(inputs, *program, chunks, counts_of(layout, *program, chunks));
@@ -239,32 +227,6 @@ double CostModel::State::timeline_seconds(const Layout& layout) {
 CostModel::Switched::Switched(const Workload& base, std::shared_ptr<const LayoutSwitches> choices)
     : switches(std::move(choices)), workload(base) {
     apply_switches(*switches, workload.model, workload.training);
-}
-
-bool CostModel::Switched::shards_as(const Workload& other) const {
-    const TrainingSpec &a = workload.training, &b = other.training;
-    return a.megatron.fully_sharded == b.megatron.fully_sharded && a.distributed_optimizer == b.distributed_optimizer &&
-           a.distributed_optimizer_instances == b.distributed_optimizer_instances;
-}
-
-bool CostModel::Switched::keeps_as(const Workload& other) const {
-    return shards_as(other) && (!workload.model.moe || workload.model.moe->dispatcher == other.model.moe->dispatcher);
-}
-
-bool CostModel::Switched::has_types_of(const Workload& other) const {
-    const TrainingSpec &a = workload.training, &b = other.training;
-    return shards_as(other) && a.grad_dtype == b.grad_dtype && a.exp_avg_dtype == b.exp_avg_dtype &&
-           a.exp_avg_sq_dtype == b.exp_avg_sq_dtype && a.megatron.precision_aware_optimizer == b.megatron.precision_aware_optimizer;
-}
-
-bool CostModel::Switched::prices_layers_as(const Workload& other) const {
-    return has_layers_of(other) && workload.training.overlap_moe == other.training.overlap_moe;
-}
-
-bool CostModel::Switched::has_layers_of(const Workload& other) const {
-    return shards_as(other) && workload.training.overlap_tp == other.training.overlap_tp &&
-           workload.training.grad_dtype == other.training.grad_dtype &&
-           (!workload.model.moe || workload.model.moe->dispatcher == other.model.moe->dispatcher);
 }
 
 void CostModel::Bounded::take_seconds(const State& model) {

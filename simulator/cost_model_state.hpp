@@ -26,63 +26,43 @@
 
 namespace mgplan::simulator {
 
-/// Everything that layer costs depend on.
-struct CostKey {
-    ShardKey shard;
-    LinksKey links;
-
-    bool operator==(const CostKey&) const = default;
-    [[nodiscard]] std::size_t hash() const {
-        const auto& [shard_, links_] = *this;
-        return hash_of(shard_, links_);
-    }
-};
-
 /// The properties of the layout's communication groups that layer costs depend on.
 [[nodiscard]] LinksKey links_key(const Layout& layout, const Workload& workload);
+/// `workload`: with the layout's switches.
 [[nodiscard]] CostKey cost_key(const Layout& layout, const Workload& workload);
 /// The key of the same layout without recompute.
 [[nodiscard]] CostKey cost_key_without_tail(const Layout& layout, const Workload& workload);
 
+/// Results that all sets of switches share.
+struct CostModel::ByModel {
+    Calibration calibration;
+    double flops;  ///< model_flops()
+    ModelMemos memos;
+    ShardLayers shards;
+    RecordedCosts recorded;
+    std::unordered_map<CostKey, LayerCosts, MemoKeyHash> layers{};
+
+    ByModel(const Workload& workload, const Calibration& calibrated);
+    /// `other`: of another thread, with an equal workload.
+    ByModel(const Workload& workload, const ByModel& other);
+};
+
 struct CostModel::State {
     const Workload& workload;
-    Calibration calibration;
+    const Calibration& calibration;
     TrainingRates rates;
-    double flops;
-    std::unordered_map<CostKey, LayerCosts, MemoKeyHash> layers;
     std::unordered_map<CostKey, std::vector<MuonSeconds>, MemoKeyHash> orthogonalised;
-    std::shared_ptr<ModelMemos> memos;  ///< owned by one thread
+    std::shared_ptr<ByModel> shared;
     const LayerKinds& kinds;
-    std::shared_ptr<ShardLayers> shards;
-    std::shared_ptr<ShardLayers> kept;    ///< bytes of layers; shared by more sets of switches than `shards`
     std::shared_ptr<ModelStates> states;  ///< parameter, gradient and optimizer bytes: most switches leave them unchanged
-    State* with_equal_costs = nullptr;    ///< another state of the same model with equal layer costs, which computes them; null if none
-    RecordedCosts recorded;
     LayoutMemory memory;
     std::optional<RoutingLoad> routing;  ///< set for models with experts
     PackedAttention packed;
-    // For layers whose GEMMs stay in 16 bits while others are quantised; null without such layers.
-    std::unique_ptr<const Workload> workload_in_bf16;
-    std::unique_ptr<State> others_in_bf16;
 
-    /// Results to reuse from a workload that differs only in switches.
-    struct Known {
-        std::shared_ptr<ShardLayers> layers, kept;
-        std::shared_ptr<ModelStates> states;
-        std::shared_ptr<ModelMemos> memos;  ///< null: of another thread, not reusable
-        const State* others = nullptr;      ///< null: no other state
-    };
-
-    State(const Workload& work, const Calibration& calibrated, Known known);
-
-    /// Replaces the costs of layers that stay in 16 bits by `others`, the costs of an unquantised model.
-    void replace_in_bf16(LayerCosts& costs, const LayerCosts& others) const;
+    State(const Workload& work, std::shared_ptr<ByModel> by_model, std::shared_ptr<ModelStates> of_types);
 
     /// Seconds of Muon's orthogonalisation by index of a layer's kind; the last entry is a multi-token prediction layer.
     std::vector<double> orthogonalise_seconds(const Layout& layout);
-
-    /// The state that computes the layers' costs.
-    [[nodiscard]] State& priced_by() { return with_equal_costs != nullptr ? *with_equal_costs : *this; }
 
     /// Costs of the layers, computed at the first call for each key.
     const LayerCosts& costs(const Layout& layout);
@@ -103,7 +83,7 @@ struct CostModel::State {
     void add_expert_products(const Layout& layout, LayerCosts& costs) const;
 
     /// The rank's shard of the layers, as the cost functions take it.
-    Shard shard_of(const Layout& layout);
+    Shard shard_of(const Layout& layout, const CostKey& key);
 
     /// Parameters of `stage` on one rank. `has_table`: the rank holds the embedding table.
     [[nodiscard]] ParameterCount count_of(const PieceParameters& pieces, const ChunkCensus& stage, bool has_table) const;
@@ -133,18 +113,6 @@ struct CostModel::Switched {
     std::optional<State> state;
 
     Switched(const Workload& base, std::shared_ptr<const LayoutSwitches> choices);
-
-    /// True if both divide their state over the same ranks.
-    [[nodiscard]] bool shards_as(const Workload& other) const;
-    /// True if layers allocate the same bytes under both workloads. Overlaps and the dtypes of gradients and moments do not matter.
-    [[nodiscard]] bool keeps_as(const Workload& other) const;
-    /// True if parameters, gradients and optimizer state take the same bytes under both.
-    [[nodiscard]] bool has_types_of(const Workload& other) const;
-    /// True if layers cost the same under both.
-    [[nodiscard]] bool prices_layers_as(const Workload& other) const;
-    /// True if layers run the same ops under both. The dtype of moments concerns only the optimizer; hidden exchanges (overlap_moe) are
-    /// subtracted from the layers' cost later.
-    [[nodiscard]] bool has_layers_of(const Workload& other) const;
 };
 
 /// Layer costs, with the device seconds of one microbatch in all layers and in each piece.

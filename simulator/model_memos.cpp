@@ -22,12 +22,6 @@ ModelMemos::ModelMemos(const Workload& workload, const Calibration& calibration,
       stages_(kinds_, *schedules_),
       paths_(paths_of(sizes_of_paths_, workload.cluster, calibration)) {}
 
-const SplitCensus& ModelMemos::census(const Layout& layout) {
-    auto [entry, fresh] = censuses_.try_emplace(layout.split.get());
-    if (fresh) entry->second = take_census(kinds_, layout.split);
-    return entry->second;
-}
-
 const PieceParameters& ModelMemos::pieces(const ParallelSizes& sizes) {
     auto [entry, fresh] = pieces_.try_emplace({{sizes.tp, sizes.ep, sizes.etp}});
     if (fresh) entry->second = piece_parameters(workload_.model, kinds_, sizes);

@@ -13,7 +13,6 @@
 #include "simulator/memory/replay_memo.hpp"
 #include "simulator/memory/split_stages.hpp"
 #include "simulator/piece/memo_key.hpp"
-#include "simulator/piece/stage_census.hpp"
 #include "simulator/piece_parameters.hpp"
 #include "simulator/price/layout_paths.hpp"
 #include "simulator/timeline/pipeline_program.hpp"
@@ -29,7 +28,7 @@ public:
     [[nodiscard]] const std::shared_ptr<SharedSchedules>& schedules() const { return schedules_; }
     [[nodiscard]] SplitStages& stages() { return stages_; }
     [[nodiscard]] ReplayMemo& replays() { return replays_; }
-    [[nodiscard]] const SplitCensus& census(const Layout& layout);
+    [[nodiscard]] const SplitCensus& census(const Layout& layout) { return stages_.census(layout); }
     [[nodiscard]] const PieceParameters& pieces(const ParallelSizes& sizes);
     /// Valid until called with other sizes.
     [[nodiscard]] const LayoutPaths& paths(const ParallelSizes& sizes);
@@ -43,7 +42,6 @@ private:
     std::shared_ptr<SharedSchedules> schedules_;  ///< shared by all threads
     SplitStages stages_;
     ReplayMemo replays_;
-    std::unordered_map<const StageSplit*, SplitCensus> censuses_;
     std::unordered_map<MemoKey<3>, PieceParameters, MemoKeyHash> pieces_;
     ParallelSizes sizes_of_paths_;  ///< argument of the last call of paths()
     LayoutPaths paths_;

@@ -74,7 +74,7 @@ Layer recorded_layer(const ModelSpec& model, bool mixture) {
 /// The kinds of the layers of a model that fields describe, and after them that of multi-token prediction.
 std::vector<LayerKindHalves> kinds_of_fields(const ModelSpec& model, LayerKinds& kinds) {
     kinds.plain_layers.assign(1, recorded_layer(model, false));
-    kinds.mixture_layer = model.moe ? recorded_layer(model, true) : kinds.plain_layers.front();
+    if (model.moe) kinds.mixture_layers.push_back(recorded_layer(model, true));
     kinds.mixers.push_back(mixer_of(kinds.plain_layers.front()));
     std::vector<LayerKindHalves> layers;
     int dense = LayerKindHalves::kNone, experts = LayerKindHalves::kNone;
@@ -85,8 +85,8 @@ std::vector<LayerKindHalves> kinds_of_fields(const ModelSpec& model, LayerKinds&
         kind.mixer = 0;
         int& feed_forward = kind.mixture ? experts : dense;
         if (feed_forward == LayerKindHalves::kNone)
-            feed_forward =
-                index_of_half(kinds.feed_forwards, feed_forward_of(kind.mixture ? kinds.mixture_layer : kinds.plain_layers.front()));
+            feed_forward = index_of_half(kinds.feed_forwards,
+                                         feed_forward_of(kind.mixture ? kinds.mixture_layers.front() : kinds.plain_layers.front()));
         kind.feed_forward = feed_forward;
     }
     return layers;
@@ -117,6 +117,21 @@ void put_mixtures_last(LayerKinds& kinds, std::vector<LayerKindHalves>& of_layer
     for (LayerKindHalves& kind : of_layer) {
         if (kind.feed_forward != LayerKindHalves::kNone) kind.feed_forward = place[static_cast<std::size_t>(kind.feed_forward)];
     }
+}
+
+/// Sets the recorded layers of a model that parts describe.
+void add_layers_of_halves(const ModelSpec& model, LayerKinds& kinds) {
+    const int mixture = kinds.mixture();
+    const auto plain = static_cast<std::size_t>(mixture == LayerKindHalves::kNone ? std::ssize(kinds.feed_forwards) : mixture);
+    if (kinds.feed_forwards.size() > plain + 1)
+        throw ConfigError(fmt::format(
+            "{}: layers with experts of two kinds, of which one has a price; plan a model whose mixtures are alike", model.name));
+    const auto half = [](const std::vector<LayerHalf>& halves, std::size_t i, std::size_t end) { return i < end ? &halves[i] : nullptr; };
+    for (std::size_t i = 0; i < std::max(kinds.mixers.size(), plain); ++i)
+        kinds.plain_layers.push_back(
+            layer_of_halves(model, half(kinds.mixers, i, kinds.mixers.size()), half(kinds.feed_forwards, i, plain)));
+    if (plain < kinds.feed_forwards.size()) kinds.mixture_layers.push_back(layer_of_halves(model, nullptr, &kinds.feed_forwards[plain]));
+    if (kinds.plain_layers.empty()) kinds.plain_layers = kinds.mixture_layers;
 }
 
 }  // namespace
@@ -182,19 +197,15 @@ LayerKinds layer_kinds(const ModelSpec& model, const MegatronSwitches& switches)
         result.first_layer.push_back(std::min(static_cast<std::int64_t>(layer), model.layers - 1));
     }
 
-    if (by_fields) return result;
-    const int mixture = result.mixture();
-    const auto plain = static_cast<std::size_t>(mixture == LayerKindHalves::kNone ? std::ssize(result.feed_forwards) : mixture);
-    if (result.feed_forwards.size() > plain + 1)
-        throw ConfigError(fmt::format(
-            "{}: layers with experts of two kinds, of which one has a price; plan a model whose mixtures are alike", model.name));
-    const auto half = [](const std::vector<LayerHalf>& halves, std::size_t i, std::size_t end) { return i < end ? &halves[i] : nullptr; };
-    for (std::size_t i = 0; i < std::max(result.mixers.size(), plain); ++i)
-        result.plain_layers.push_back(
-            layer_of_halves(model, half(result.mixers, i, result.mixers.size()), half(result.feed_forwards, i, plain)));
-    if (plain < result.feed_forwards.size()) result.mixture_layer = layer_of_halves(model, nullptr, &result.feed_forwards[plain]);
-    if (result.plain_layers.empty()) result.plain_layers.push_back(result.mixture_layer);
-    if (plain == result.feed_forwards.size()) result.mixture_layer = result.plain_layers.front();
+    if (!by_fields) add_layers_of_halves(model, result);
+    if (switches.bf16_layers_at_start + switches.bf16_layers_at_end == 0) return result;
+    for (std::vector<Layer>* recorded : {&result.plain_layers, &result.mixture_layers}) {
+        for (std::size_t i = 0, number = recorded->size(); i < number; ++i) {
+            Layer layer = (*recorded)[i];
+            layer.precision = LayerPrecision::bf16;
+            recorded->push_back(std::move(layer));
+        }
+    }
     return result;
 }
 

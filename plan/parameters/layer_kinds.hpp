@@ -50,10 +50,18 @@ struct LayerKinds {
     /// Index of the only feed-forward of experts; LayerKindHalves::kNone without.
     [[nodiscard]] int mixture() const;
     /// Layers that together have every mixer and every feed-forward without experts, the i-th of both in the i-th. Attention has the
-    /// model's window and positions, whatever single layers have.
+    /// model's window and positions, whatever single layers have. If some layers stay in 16 bits, the same layers follow with
+    /// LayerPrecision::bf16.
     std::vector<Layer> plain_layers;
-    /// The layer in which the experts are recorded; without experts the first of plain_layers.
-    Layer mixture_layer;
+    /// The layer with experts, and if some layers stay in 16 bits the same layer with LayerPrecision::bf16; empty without experts.
+    std::vector<Layer> mixture_layers;
+    /// Index in plain_layers of the layer that has `half` (LayerKindHalves::mixer, or feed_forward without experts) in the kind's
+    /// precision.
+    [[nodiscard]] std::size_t plain_layer(const LayerKindHalves& kind, int half) const {
+        return static_cast<std::size_t>(half) + (kind.in_bf16 ? plain_layers.size() / 2 : 0);
+    }
+    /// The same index in mixture_layers.
+    [[nodiscard]] static std::size_t mixture_layer(const LayerKindHalves& kind) { return kind.in_bf16 ? 1 : 0; }
 };
 
 /// The model has passed validate(), and its layers are computed (assertion). Throws ConfigError where it has two kinds of MoE layers.

@@ -68,13 +68,11 @@ struct ActivationMemory::State {
     std::unique_ptr<SplitStages> own_splits;
     SplitStages& splits;
     std::unordered_map<MemoKey<3>, std::int64_t, MemoKeyHash> linears;  ///< linear_elements() by tp, etp and kinds of layers
-    // Buffers for the current layout; members, so that they are not allocated for each layout.
+    // Reused by every call to save allocations; nothing is read from an earlier call.
     StepDeltas steps;
-    std::array<std::vector<ChunkWeight>, ShardLayers::kNodes> weights;  ///< weights of the split's distinct chunks
-    std::array<bool, ShardLayers::kNodes> weighed{};
-    std::vector<std::int64_t> held_totals;  ///< by stage
     std::vector<double> kept;
-    std::vector<std::int64_t> kept_bytes, of_front;
+    std::vector<std::int64_t> kept_bytes;
+    std::vector<ChunkWeight> of_front;
 
     State(const Workload& work, ShardLayers* shared, SplitStages* of_all)
         : workload(work),
@@ -99,57 +97,52 @@ struct ActivationMemory::State {
         return chunk_profile(profiles, splits.contents(number), address(recompute));
     }
 
-    /// Sets the layout of weights(), and computes the held bytes of its first stages.
-    void begin(const Layout& layout, const SplitChunks& split, int stages) {
-        weighed.fill(false);
-        weigh_held(layout, split, stages);
-    }
-
     /// The first stage whose rank holds the same tensors besides its layers: this one, or an earlier one.
     [[nodiscard]] static int holds_like(const Layout& layout, const SplitChunks& split, int stage) {
         return layout.engine == Engine::megatron ? split.like[static_cast<std::size_t>(stage)] : stage;
     }
 
-    /// Computes the weights of the split's distinct chunks at these indices; the other elements of the result are undefined.
+    /// Sets `weights` to those of the split's distinct chunks at these indices; the other elements are undefined.
     template <class Places>
-    const std::vector<ChunkWeight>& weigh(const Layout& layout, const SplitChunks& split, std::size_t node, const Places& places) {
+    void weigh_chunks(const Layout& layout, const SplitChunks& split, std::size_t node, const Places& places,
+                      std::vector<ChunkWeight>& weights) {
         const std::optional<ChunkRecompute> of_layout = recompute_of(layout);
         const ChunkRecompute* full = address(of_layout);
         layers.steps(layout, recomputes_prediction(full), static_cast<int>(node), steps);
-        weights[node].resize(split.distinct.size());
+        weights.resize(split.distinct.size());
         for (const int place : places) {
             const auto index = static_cast<std::size_t>(place);
-            weights[node][index] = splits.recipe(split.distinct[index], full).weigh(steps);
+            weights[index] = splits.recipe(split.distinct[index], full).weigh(steps);
         }
-        return weights[node];
     }
 
     /// Weights of the split's distinct chunks.
-    const std::vector<ChunkWeight>& weights_at(const Layout& layout, const SplitChunks& split, std::size_t node) {
-        if (weighed[node]) return weights[node];
-        weighed[node] = true;
-        return weigh(layout, split, node, std::views::iota(0, static_cast<int>(split.distinct.size())));
+    const std::vector<ChunkWeight>& weights_at(const Layout& layout, const SplitChunks& split, std::size_t node, WeighedPasses& passes) {
+        std::vector<ChunkWeight>& weights = passes.weights[node];
+        if (weights.empty()) weigh_chunks(layout, split, node, std::views::iota(0, static_cast<int>(split.distinct.size())), weights);
+        return weights;
     }
 
-    /// Sets held_totals: the sum of held() for each stage, needed by the search.
-    void weigh_held(const Layout& layout, const SplitChunks& split, int stages) {
-        held_totals.clear();
+    /// The sum of held(), needed by the search.
+    std::int64_t held_total(const Layout& layout, const SplitChunks& split, int rank, const PieceSizes& sizes) {
+        std::int64_t total = 0;
         if (layout.engine == Engine::megatron) {
-            const PieceSizes sizes = layers.sizes(layout);
-            for (int rank = 0; rank < stages; ++rank) {
-                if (const int like = holds_like(layout, split, rank); like < rank) {
-                    held_totals.push_back(held_totals[static_cast<std::size_t>(like)]);
-                    continue;
-                }
-                const RankContext context = megatron_rank(layout, split, rank, sizes);
-                std::int64_t total = 0;
-                for (const RankPolicy& policy : megatron_rank_policies()) total += policy.bytes(context);
-                held_totals.push_back(total);
-            }
-            return;
+            const RankContext context = megatron_rank(layout, split, rank, sizes);
+            for (const RankPolicy& policy : megatron_rank_policies()) total += policy.bytes(context);
+        } else {
+            total = splits.instants(layout, split)[static_cast<std::size_t>(rank)].open_messages * stream_bytes(layout);
         }
-        const std::int64_t stream = stream_bytes(layout);
-        for (const StageInstants& stage : splits.instants(layout, split)) held_totals.push_back(stage.open_messages * stream);
+        return total;
+    }
+
+    /// Peak of a stage whose chunks have these weights, without what the rank holds in addition.
+    std::int64_t peak_of_stage(const StageInstants& stage, const std::vector<ChunkWeight>& weights) {
+        return fullest(
+            stage, kept_bytes, [&](int kind) { return weights[static_cast<std::size_t>(kind)].kept; },
+            [&](int kind, bool backward) {
+                const ChunkWeight& weight = weights[static_cast<std::size_t>(kind)];
+                return backward ? weight.backward_peak : weight.forward_peak;
+            });
     }
 
     /// Bytes of the residual stream between stages.
@@ -195,26 +188,25 @@ struct ActivationMemory::State {
         return held;
     }
 
-    /// Peaks of the first stages. `all` false: a stage that needs no more than an earlier equal one gets that one's peak.
-    void peaks_of_first(const Layout& layout, int stages, bool all, std::vector<std::int64_t>& by_stage) {
+    /// `all` false: a stage that needs no more than an earlier equal one gets that one's peak.
+    WeighedPasses weigh(const Layout& layout, bool all) {
         const SplitChunks& split = splits.chunks(layout);
-        begin(layout, split, stages);
-        const auto& instants_of_stage = splits.instants(layout, split);
-        const bool front_alone = stages == 1 && layout.sizes.pp > 1;
-        const auto& of_chunk = front_alone ? weigh(layout, split, 0, instants_of_stage.front().kinds) : weights_at(layout, split, 0);
-        const auto kept_of = [&](int kind) { return of_chunk[static_cast<std::size_t>(kind)].kept; };
-        const auto peak_of = [&](int kind, bool backward) {
-            const ChunkWeight& weight = of_chunk[static_cast<std::size_t>(kind)];
-            return backward ? weight.backward_peak : weight.forward_peak;
-        };
-        by_stage.clear();
-        for (std::size_t stage = 0; stage < static_cast<std::size_t>(stages); ++stage) {
+        const std::vector<StageInstants>& stages = splits.instants(layout, split);
+        const PieceSizes sizes = layers.sizes(layout);
+        WeighedPasses passes;
+        passes.held.reserve(stages.size());
+        passes.peaks.reserve(stages.size());
+        const std::vector<ChunkWeight>& weights = weights_at(layout, split, 0, passes);
+        for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+            const auto rank = static_cast<int>(stage);
+            const int alike = holds_like(layout, split, rank);
+            passes.held.push_back(alike < rank ? passes.held[static_cast<std::size_t>(alike)] : held_total(layout, split, rank, sizes));
             // Microbatches of the earlier stage are alive for longer; with mgplan's own engine the later one may have more open messages.
             const auto like = static_cast<std::size_t>(split.like[stage]);
-            const bool no_fuller = !all && like < stage && held_totals[stage] <= held_totals[like];
-            by_stage.push_back(no_fuller ? by_stage[like]
-                                         : fullest(instants_of_stage[stage], kept_bytes, kept_of, peak_of) + held_totals[stage]);
+            const bool no_fuller = !all && like < stage && passes.held[stage] <= passes.held[like];
+            passes.peaks.push_back(no_fuller ? passes.peaks[like] : peak_of_stage(stages[stage], weights) + passes.held[stage]);
         }
+        return passes;
     }
 };
 
@@ -236,13 +228,15 @@ std::span<const int> kinds_of(const SplitChunks& split, const Layout& layout, in
 
 }  // namespace
 
-void ActivationMemory::peak_bytes(const Layout& layout, Stages which, std::vector<std::int64_t>& by_stage) {
-    state_->peaks_of_first(layout, static_cast<int>(layout.sizes.pp), which == Stages::all, by_stage);
+WeighedPasses ActivationMemory::weigh(const Layout& layout, Stages which) {
+    return state_->weigh(layout, which == Stages::all);
 }
 
 std::int64_t ActivationMemory::front_peak_bytes(const Layout& layout) {
-    state_->peaks_of_first(layout, 1, true, state_->of_front);
-    return state_->of_front.front();
+    const SplitChunks& split = state_->splits.chunks(layout);
+    const StageInstants& front = state_->splits.instants(layout, split).front();
+    state_->weigh_chunks(layout, split, 0, front.kinds, state_->of_front);
+    return state_->peak_of_stage(front, state_->of_front) + state_->held_total(layout, split, 0, state_->layers.sizes(layout));
 }
 
 PieceBytes ActivationMemory::pieces(const Layout& layout) {
@@ -253,15 +247,15 @@ PieceBytes ActivationMemory::pieces(const Layout& layout) {
     return pieces;
 }
 
-void ActivationMemory::routed_peak_bytes(const Layout& layout, std::span<const RowFactors> rows, int first,
-                                         std::vector<std::int64_t>& by_stage) {
+std::vector<std::int64_t> ActivationMemory::routed_peaks(const Layout& layout, WeighedPasses& passes, std::span<const RowFactors> rows,
+                                                         int first) {
     const SplitChunks& split = state_->splits.chunks(layout);
     const auto& stages = state_->splits.instants(layout, split);
     std::array<double, ShardLayers::kNodes> nodes{};
     std::array<const std::vector<ChunkWeight>*, ShardLayers::kNodes> weights{};
     for (std::size_t node = 0; node < nodes.size(); ++node) nodes[node] = state_->layers.received_at(layout, static_cast<int>(node));
     const auto at = [&](std::size_t node) {
-        if (weights[node] == nullptr) weights[node] = &state_->weights_at(layout, split, node);
+        if (weights[node] == nullptr) weights[node] = &state_->weights_at(layout, split, node, passes);
         return weights[node];
     };
     /// Weights of the chunks at two adjacent nodes, and the position between them.
@@ -281,15 +275,17 @@ void ActivationMemory::routed_peak_bytes(const Layout& layout, std::span<const R
         if (received <= low || high <= low) return Between{at(node), at(node), 0};
         return Between{at(node), at(node + 1), std::min(1.0, (received - low) / (high - low))};
     };
-    by_stage.clear();
+    std::vector<std::int64_t> by_stage;
+    by_stage.reserve(rows.size());
     for (std::size_t i = 0; i < rows.size(); ++i) {
         const std::size_t stage = static_cast<std::size_t>(first) + i;
         const Between saved = between(rows[i].saved), running = between(rows[i].peak);
         const double most = fullest(
             stages[stage], state_->kept, [&](int kind) { return saved.of(&ChunkWeight::kept, kind); },
             [&](int kind, bool backward) { return running.of(backward ? &ChunkWeight::backward_peak : &ChunkWeight::forward_peak, kind); });
-        by_stage.push_back(static_cast<std::int64_t>(std::ceil(most)) + state_->held_totals[stage]);
+        by_stage.push_back(static_cast<std::int64_t>(std::ceil(most)) + passes.held[stage]);
     }
+    return by_stage;
 }
 
 RankPasses ActivationMemory::passes(const Layout& layout, int pp_rank) {

@@ -2,6 +2,7 @@
 // Memory that forwards and backwards add to a rank at its peak in an iteration, for any layout of one workload: one trace for each shard of
 // the model's layers, composed over chunks and schedule; results that layouts share are cached.
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -13,8 +14,10 @@
 #include "plan/workload.hpp"
 #include "simulator/memory/allocator_replay.hpp"
 #include "simulator/memory/chunk_profile.hpp"
+#include "simulator/memory/chunk_weights.hpp"
 #include "simulator/memory/op_profile.hpp"
 #include "simulator/memory/routing_load.hpp"
+#include "simulator/memory/shard_layers.hpp"
 
 namespace mgplan::simulator {
 
@@ -39,8 +42,15 @@ struct RankPasses {
     std::vector<Held> held;
 };
 
-class ShardLayers;
 class SplitStages;
+
+/// Peaks of a layout's passes, and the parts of which routed_peaks() computes them for other numbers of tokens.
+struct WeighedPasses {
+    std::vector<std::int64_t> peaks;  ///< by stage
+    std::vector<std::int64_t> held;   ///< by stage: bytes of a rank in addition to its chunks
+    /// Weights of the split's distinct chunks, by node (ShardLayers::received_at); empty until a node is needed.
+    std::array<std::vector<ChunkWeight>, ShardLayers::kNodes> weights;
+};
 
 /// Not thread-safe. The workload must outlive it. Layouts must be valid.
 class ActivationMemory {
@@ -55,13 +65,14 @@ public:
     /// all: every stage. fullest: with engine megatron, of inner stages with equal chunks only the first, which has the most live
     /// microbatches; the others get its peak.
     enum class Stages : std::uint8_t { all, fullest };
-    /// Fast version of peak().bytes for every pipeline stage; overwrites `by_stage`.
-    void peak_bytes(const Layout& layout, Stages which, std::vector<std::int64_t>& by_stage);
+    /// Fast version of peak().bytes for every pipeline stage.
+    [[nodiscard]] WeighedPasses weigh(const Layout& layout, Stages which);
     /// peak().bytes of the first stage, fast.
     [[nodiscard]] std::int64_t front_peak_bytes(const Layout& layout);
     /// Peak bytes of the stages from `first` on, one for each element of `rows`: the factors by which their experts receive more tokens
-    /// than in the even split. Never too low. The last call must have been peak_bytes() of the same layout.
-    void routed_peak_bytes(const Layout& layout, std::span<const RowFactors> rows, int first, std::vector<std::int64_t>& by_stage);
+    /// than in the even split. Never too low. `passes`: weigh() of the same layout.
+    [[nodiscard]] std::vector<std::int64_t> routed_peaks(const Layout& layout, WeighedPasses& passes, std::span<const RowFactors> rows,
+                                                         int first);
     /// Peak bytes of inputs offloaded to the host (--offload) by one rank of a stage; tokens spread evenly over experts.
     [[nodiscard]] std::int64_t host_bytes(const Layout& layout, int pp_rank);
     /// Peak bytes of offloaded inputs under a schedule with split backwards: inputs return for the input gradient.

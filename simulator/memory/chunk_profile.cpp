@@ -139,11 +139,11 @@ KeptAndTaken ShardProfiles::head() const {
 
 PassProfile mixer_profile(const LayerKinds& kinds, std::span<const PieceProfiles> plain, const LayerKindHalves& kind) {
     if (kind.mixer == LayerKindHalves::kNone) return {};
-    const auto mixer = static_cast<std::size_t>(kind.mixer);
-    return plain[mixer][static_cast<std::size_t>(piece_of_mixer(kinds.mixers[mixer]))];
+    const LayerHalf& mixer = kinds.mixers[static_cast<std::size_t>(kind.mixer)];
+    return plain[kinds.plain_layer(kind, kind.mixer)][static_cast<std::size_t>(piece_of_mixer(mixer))];
 }
 
-ShardProfiles shard_profiles(const LayerKinds& kinds, std::span<const PieceProfiles> plain, const PieceProfiles* mixture,
+ShardProfiles shard_profiles(const LayerKinds& kinds, std::span<const PieceProfiles> plain, std::span<const PieceProfiles> mixtures,
                              const PieceSizes& sizes, std::int64_t hidden, std::int64_t streams) {
     const auto of = [](const PieceProfiles& profiles, Piece piece) -> const PassProfile& {
         return profiles[static_cast<std::size_t>(piece)];
@@ -158,20 +158,20 @@ ShardProfiles shard_profiles(const LayerKinds& kinds, std::span<const PieceProfi
     shard.loss = of(first, Piece::loss);
     shard.attention_half = kept_and_taken(of(first, Piece::attention));
     shard.dense_half = kept_and_taken(of(first, Piece::dense));
-    if (mixture != nullptr) shard.mixture_half = kept_and_taken(of(*mixture, Piece::mixture));
+    if (!mixtures.empty()) shard.mixture_half = kept_and_taken(of(mixtures.front(), Piece::mixture));
     for (const LayerKindHalves& kind : kinds.kinds) {
         PassProfile& layer = shard.layers.emplace_back();
         // Streams after each half-layer; before it their sum, and its norm if that is traced separately.
         const bool mixes = kind.mixer != LayerKindHalves::kNone, feeds = kind.mixture || kind.feed_forward != LayerKindHalves::kNone;
         const int norms = (mixes && kinds.attention_norm_alone ? 1 : 0) + (kind.mixture && kinds.mixture_norm_alone ? 1 : 0);
         shard.streams_of_layer.push_back((((mixes ? 1 : 0) + (feeds ? 1 : 0)) * (streams + 1) + norms) * stream);
-        if (kind.mixture && mixture == nullptr) continue;
+        if (kind.mixture && mixtures.empty()) continue;
         const PassProfile mixer = mixer_profile(kinds, plain, kind);
         PassProfile feed_forward;
         if (kind.mixture)
-            feed_forward = of(*mixture, Piece::mixture);
+            feed_forward = of(mixtures[LayerKinds::mixture_layer(kind)], Piece::mixture);
         else if (kind.feed_forward != LayerKindHalves::kNone)
-            feed_forward = of(plain[static_cast<std::size_t>(kind.feed_forward)], Piece::dense);
+            feed_forward = of(plain[kinds.plain_layer(kind, kind.feed_forward)], Piece::dense);
         layer = {then(mixer.forward, feed_forward.forward), then(feed_forward.backward, mixer.backward)};
     }
     return shard;

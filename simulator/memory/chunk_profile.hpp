@@ -67,10 +67,11 @@ struct ShardProfiles {
     [[nodiscard]] KeptAndTaken head() const;
 };
 
-/// `plain`: of LayerKinds::plain_layers; `mixture`: of trace_mixture(), null for a model without MoE layers, or to leave these kinds of
-/// layers empty. `hidden`: width of one of `streams` residual streams. Predictions are not set.
-[[nodiscard]] ShardProfiles shard_profiles(const LayerKinds& kinds, std::span<const PieceProfiles> plain, const PieceProfiles* mixture,
-                                           const PieceSizes& sizes, std::int64_t hidden, std::int64_t streams = 1);
+/// `plain`: of LayerKinds::plain_layers; `mixtures`: of LayerKinds::mixture_layers, or empty to leave these kinds of layers empty.
+/// `hidden`: width of one of `streams` residual streams. Predictions are not set.
+[[nodiscard]] ShardProfiles shard_profiles(const LayerKinds& kinds, std::span<const PieceProfiles> plain,
+                                           std::span<const PieceProfiles> mixtures, const PieceSizes& sizes, std::int64_t hidden,
+                                           std::int64_t streams = 1);
 
 /// The profile of a kind's mixer; empty for a layer without one.
 [[nodiscard]] PassProfile mixer_profile(const LayerKinds& kinds, std::span<const PieceProfiles> plain, const LayerKindHalves& kind);

@@ -138,17 +138,18 @@ private:
 
     void run_layer(const ChunkStep& step, std::int64_t instance) {
         const LayerKindHalves& kind = shard_.kinds->kinds[step.layer_kind];
-        const ShardTraces& shard = kind.in_bf16 && shard_.in_bf16 != nullptr ? *shard_.in_bf16 : shard_;
+        const auto plain = [&](int half) -> const PieceTrace& { return shard_.layers[shard_.kinds->plain_layer(kind, half)]; };
         const auto play_mixer = [&] {
             if (kind.mixer == LayerKindHalves::kNone) return;
-            const auto mixer = static_cast<std::size_t>(kind.mixer);
-            play(shard.plain[mixer], piece_of_mixer(shard_.kinds->mixers[mixer]), step.backward, -1, instance, false);
+            const Piece piece = piece_of_mixer(shard_.kinds->mixers[static_cast<std::size_t>(kind.mixer)]);
+            play(plain(kind.mixer), piece, step.backward, -1, instance, false);
         };
         const auto play_feed_forward = [&] {
             if (kind.mixture)
-                play(*shard.mixture, Piece::mixture, step.backward, -1, instance, false);
+                play(shard_.layers[shard_.kinds->plain_layers.size() + LayerKinds::mixture_layer(kind)], Piece::mixture, step.backward, -1,
+                     instance, false);
             else if (kind.feed_forward != LayerKindHalves::kNone)
-                play(shard.plain[static_cast<std::size_t>(kind.feed_forward)], Piece::dense, step.backward, -1, instance, false);
+                play(plain(kind.feed_forward), Piece::dense, step.backward, -1, instance, false);
         };
         const std::size_t before = tensors_.size();
         if (step.backward) {
@@ -240,10 +241,10 @@ private:
     void run_piece(const ChunkStep& step) {
         switch (step.piece) {
             case Piece::norm:
-                play(step.predicting ? *shard_.prediction : shard_.plain.front(), Piece::norm, step.backward, -1, step.instance, false);
+                play(step.predicting ? *shard_.prediction : shard_.layers.front(), Piece::norm, step.backward, -1, step.instance, false);
                 return;
             case Piece::loss:
-                play(shard_.plain.front(), Piece::loss, step.backward, -1, step.instance, true);
+                play(shard_.layers.front(), Piece::loss, step.backward, -1, step.instance, true);
                 return;
             case Piece::mtp_front:
             case Piece::mtp_end:
@@ -251,7 +252,7 @@ private:
                 play(*shard_.prediction, step.piece, step.backward, step.depth, step.instance, false);
                 return;
             default:
-                play(shard_.plain.front(), Piece::embedding, step.backward, -1, step.instance, false);
+                play(shard_.layers.front(), Piece::embedding, step.backward, -1, step.instance, false);
         }
     }
 

@@ -42,6 +42,38 @@ constexpr double kAnyFragmentation = std::numeric_limits<double>::infinity();
 constexpr double kNearlyFullest = 0.95;
 constexpr std::size_t kMostReplayed = 4;
 
+/// A layout whose memory is computed.
+struct Query {
+    const Layout& layout;
+    const LayerCosts* layers = nullptr;            ///< as passed by callers
+    double fragmentation = kAssumedFragmentation;  ///< of engine megatron's tensors; mgplan's own runtime plans offsets
+
+    [[nodiscard]] std::int64_t fragmentation_bytes(std::int64_t framework) const {
+        return layout.engine == Engine::megatron ? std::llround(fragmentation * static_cast<double>(framework)) : 0;
+    }
+    [[nodiscard]] std::int64_t peak_of(const FrameworkBytes& framework) const {
+        const std::int64_t allocated = framework.total();
+        return allocated + fragmentation_bytes(allocated) + framework.graph.objects + framework.outside;
+    }
+};
+
+/// Bytes of a layout's stages: the passes, and with them everything else.
+struct Weighed {
+    WeighedPasses passes;
+    std::vector<FrameworkBytes> stages;
+    int fullest = 0;         ///< with tokens spread evenly
+    std::int64_t peak = -1;  ///< of the fullest
+
+    /// Adds a stage.
+    void add(const Query& query, FrameworkBytes stage) {
+        if (const std::int64_t bytes = query.peak_of(stage); bytes > peak) {
+            fullest = static_cast<int>(stages.size());
+            peak = bytes;
+        }
+        stages.push_back(std::move(stage));
+    }
+};
+
 }  // namespace
 
 struct LayoutMemory::State {
@@ -51,24 +83,14 @@ struct LayoutMemory::State {
     ModelStates& model_states;
     ActivationMemory activations;
     DeviceOverhead overhead;
-    std::optional<RoutingLoad> routing;            ///< set for models with experts
-    double fragmentation = kAssumedFragmentation;  ///< applies to engine megatron's tensors; mgplan's own runtime plans offsets
+    std::optional<RoutingLoad> routing;  ///< set for models with experts
     std::unordered_map<MemoKey<4>, std::vector<std::vector<std::int64_t>>, MemoKeyHash> alive;
     RankGraphs rank_graphs;
-    // Buffers for the current layout; members, so that they are not allocated for each layout.
-    std::vector<std::int64_t> passes;
-    std::vector<LiveMixtures> live_mixtures;
-    std::vector<FrameworkBytes> stages;
-    bool stages_are_graphed = false;
-    std::vector<RowFactors> factors;
-    std::vector<std::int64_t> routed_passes;
 
-    const LayerCosts* layer_costs = nullptr;  ///< as passed by callers
-
-    State(const Workload& work, const Calibration& rates, SharedByLayouts known)
+    State(const Workload& work, const Calibration& rates, const SharedByLayouts& known)
         : workload(work),
           calibration(rates),
-          shared(std::move(known)),
+          shared(known),
           model_states(*shared.states),
           activations(work, shared.layers, shared.splits),
           overhead(work, rates),
@@ -89,17 +111,17 @@ struct LayoutMemory::State {
 
     [[nodiscard]] std::span<const ChunkCensus> chunks_of(const Layout& layout, int pp_rank) const {
         const auto vpp = static_cast<std::size_t>(layout.vpp);
-        return std::span(shared.census(layout).chunks).subspan(static_cast<std::size_t>(pp_rank) * vpp, vpp);
+        return std::span(shared.splits->census(layout).chunks).subspan(static_cast<std::size_t>(pp_rank) * vpp, vpp);
     }
 
     [[nodiscard]] RankGraphs::Held held_by(const Layout& layout, int pp_rank) {
         return {chunks_of(layout, pp_rank), live_counts(layout)[static_cast<std::size_t>(pp_rank)]};
     }
 
-    GraphTerms graphs(const Layout& layout, int pp_rank) {
-        if (layout.cuda_graphs.empty()) return {};
-        MGPLAN_ASSERT(layer_costs != nullptr, "the kernels of layers in CUDA graphs are known");
-        return rank_graphs.of(layout, pp_rank, *layer_costs, held_by(layout, pp_rank));
+    GraphTerms graphs(const Query& query, int pp_rank) {
+        if (query.layout.cuda_graphs.empty()) return {};
+        MGPLAN_ASSERT(query.layers != nullptr, "the kernels of layers in CUDA graphs are known");
+        return rank_graphs.of(query.layout, pp_rank, *query.layers, held_by(query.layout, pp_rank));
     }
 
     /// Megatron-LM's libraries have workspaces that last. In mgplan's own layers every GEMM's scratch is a tensor of the trace, and only
@@ -113,15 +135,6 @@ struct LayoutMemory::State {
 
     [[nodiscard]] std::int64_t spared_by_offloading(const Layout& layout) {
         return simulator::spared_by_offloading(workload, activations, layout);
-    }
-
-    [[nodiscard]] std::int64_t fragmentation_bytes(Engine engine, std::int64_t framework) const {
-        return engine == Engine::megatron ? std::llround(fragmentation * static_cast<double>(framework)) : 0;
-    }
-
-    [[nodiscard]] std::int64_t peak_of(const Layout& layout, const FrameworkBytes& framework) const {
-        const std::int64_t allocated = framework.total();
-        return allocated + fragmentation_bytes(layout.engine, allocated) + framework.graph.objects + framework.outside;
     }
 
     /// Memory of a stage under a schedule with split backwards: mgplan's own layers on shapes, each pass played in turn. MoE layers: tokens
@@ -180,7 +193,8 @@ struct LayoutMemory::State {
     /// Name of the largest tensors that exist only during the update.
     [[nodiscard]] std::string_view of_update() const { return workload.training.offload.states > 0 ? kStateIsBack : kUpdateCopies; }
 
-    RankMemory stage(const Layout& layout, int pp_rank) {
+    RankMemory stage(const Query& query, int pp_rank) {
+        const Layout& layout = query.layout;
         PassesPeak peak = activations.peak(layout, pp_rank);
         if (const std::int64_t spared = spared_by_offloading(layout); spared > 0) {
             peak.bytes -= spared;
@@ -188,7 +202,7 @@ struct LayoutMemory::State {
                 (*bytes)[static_cast<std::size_t>(model::MemoryCategory::activations)] -= spared;
         }
         const auto at_peak = [&](model::MemoryCategory category) { return peak.at_peak[static_cast<std::size_t>(category)]; };
-        const FrameworkBytes framework{model_states.of(layout, pp_rank), peak.bytes, lasting_workspace(layout), graphs(layout, pp_rank), 0};
+        const FrameworkBytes framework{model_states.of(layout, pp_rank), peak.bytes, lasting_workspace(layout), graphs(query, pp_rank), 0};
         const GraphTerms& graph = framework.graph;
 
         RankMemory memory;
@@ -219,7 +233,7 @@ struct LayoutMemory::State {
         const std::int64_t allocated = b.total();
         memory.framework_bytes = allocated - hidden_by_graphs(graph, b);
         b.context = overhead.bytes(layout, pp_rank);
-        b.fragmentation = fragmentation_bytes(layout.engine, allocated);
+        b.fragmentation = query.fragmentation_bytes(allocated);
         b.graph_objects = graph.objects;  // the driver's
         memory.high_water.graph_objects = b.graph_objects;
         memory.high_water.context = b.context;
@@ -254,17 +268,16 @@ struct LayoutMemory::State {
         return probe;
     }
 
-    /// Sets the fragmentation to the result of the stage's allocator replay, or to the assumed one if there is no replay.
-    void replay_fragmentation(const Layout& layout, int pp_rank) {
-        fragmentation = kAssumedFragmentation;
+    /// The fragmentation by the stage's allocator replay, or the assumed one if there is no replay.
+    double replayed_fragmentation(const Layout& layout, int pp_rank) {
         // The blocks of graphs' private pools are not in the traces.
-        if (layout.engine != Engine::megatron || !layout.cuda_graphs.empty()) return;
-        take_fragmentation(*replay(layout, pp_rank, kAnyFragmentation));
+        if (layout.engine != Engine::megatron || !layout.cuda_graphs.empty()) return kAssumedFragmentation;
+        return fragmentation_of(*replay(layout, pp_rank, kAnyFragmentation));
     }
 
-    void take_fragmentation(const ReservedMemory& memory) {
-        fragmentation = memory.allocated > 0 ? static_cast<double>(memory.fragmentation()) / static_cast<double>(memory.allocated)
-                                             : kAssumedFragmentation;
+    static double fragmentation_of(const ReservedMemory& memory) {
+        return memory.allocated > 0 ? static_cast<double>(memory.fragmentation()) / static_cast<double>(memory.allocated)
+                                    : kAssumedFragmentation;
     }
 
     std::optional<ReservedMemory> replay(const Layout& layout, int pp_rank, double most_fragmentation) {
@@ -312,12 +325,13 @@ struct LayoutMemory::State {
                               quantile);
     }
 
-    /// Sets `factors` to those of the tokens that experts of the stages [first, end) receive at a quantile.
-    void row_factors(const Layout& layout, const RoutingLoad::Level& level, int first, int end) {
-        const std::vector<ChunkCensus>& chunks = shared.census(layout).chunks;
+    /// Factors of the tokens that experts of the stages [first, end) receive at a quantile.
+    std::vector<RowFactors> row_factors(const Layout& layout, const RoutingLoad::Level& level, int first, int end) {
+        const std::vector<ChunkCensus>& chunks = shared.splits->census(layout).chunks;
         const auto& counts = live_counts(layout);
         const bool predicts_mixtures = workload.model.moe_layers.back();
-        factors.clear();
+        std::vector<RowFactors> factors;
+        std::vector<LiveMixtures> live_mixtures;
         for (int rank = first; rank < end; ++rank) {
             live_mixtures.clear();
             auto chunk = chunks.begin() + static_cast<std::ptrdiff_t>(rank) * layout.vpp;
@@ -328,64 +342,53 @@ struct LayoutMemory::State {
             }
             factors.push_back(routing->rows(level, live_mixtures));
         }
+        return factors;
     }
 
-    /// Peak at a quantile of the fullest of the stages [first, end), for which weigh_stages() must have been called.
-    std::int64_t routed_peak(const Layout& layout, RoutingQuantile quantile, int first, int end) {
-        row_factors(layout, routing_level(layout, quantile), first, end);
-        activations.routed_peak_bytes(layout, factors, first, routed_passes);
+    /// Peak at a quantile of the fullest of the stages [first, end).
+    std::int64_t routed_peak(const Query& query, Weighed& weighed, RoutingQuantile quantile, int first, int end) {
+        const Layout& layout = query.layout;
+        const std::vector<RowFactors> factors = row_factors(layout, routing_level(layout, quantile), first, end);
+        const std::vector<std::int64_t> routed = activations.routed_peaks(layout, weighed.passes, factors, first);
         const std::int64_t spared = spared_by_offloading(layout);
         std::int64_t most = 0;
         for (int rank = first; rank < end; ++rank) {
-            FrameworkBytes& framework = stages[static_cast<std::size_t>(rank)];
-            const std::int64_t even = framework.passes;
-            framework.passes = std::max(even, routed_passes[static_cast<std::size_t>(rank - first)] - spared);
-            most = std::max(most, peak_of(layout, framework));
-            framework.passes = even;
+            FrameworkBytes framework = weighed.stages[static_cast<std::size_t>(rank)];
+            framework.passes = std::max(framework.passes, routed[static_cast<std::size_t>(rank - first)] - spared);
+            most = std::max(most, query.peak_of(framework));
         }
         return most;
     }
 
-    /// Sets `stages` to the framework bytes of every stage; with Stages::fullest some get those of an equal, fuller stage.
-    void weigh_stages(const Layout& layout, ActivationMemory::Stages which = ActivationMemory::Stages::all) {
-        const bool graphed_now = !layout.cuda_graphs.empty();
-        activations.peak_bytes(layout, graphed_now ? ActivationMemory::Stages::all : which, passes);
-        if (!graphed_now && stages_are_graphed) stages.clear();
-        stages_are_graphed = graphed_now;
-        stages.resize(passes.size());
+    /// All stages; with Stages::fullest some get the passes of an equal, fuller stage.
+    Weighed weigh_stages(const Query& query, ActivationMemory::Stages which = ActivationMemory::Stages::all) {
+        const Layout& layout = query.layout;
+        const bool graphed = !layout.cuda_graphs.empty();
+        Weighed weighed{activations.weigh(layout, graphed ? ActivationMemory::Stages::all : which), {}};
+        const std::vector<std::int64_t>& passes = weighed.passes.peaks;
+        weighed.stages.reserve(passes.size());
         const std::int64_t scratch = lasting_workspace(layout), spared = spared_by_offloading(layout);
         const DeviceOverhead::Sums& outside = overhead.sums(layout);
         const std::vector<ModelStateBytes>& states = model_states.stages(layout).of;
-        for (std::size_t rank = 0; rank < stages.size(); ++rank) {
-            FrameworkBytes& stage = stages[rank];
-            stage.state = states[rank];
-            stage.passes = passes[rank] - spared;
-            stage.lasting_workspace = scratch;
-            stage.outside = rank == 0 || rank + 1 == stages.size() ? outside.end : outside.inner;
-            if (graphed_now) stage.graph = graphs(layout, static_cast<int>(rank));
+        for (std::size_t rank = 0; rank < passes.size(); ++rank) {
+            const bool end = rank == 0 || rank + 1 == passes.size();
+            FrameworkBytes stage{states[rank], passes[rank] - spared, scratch, {}, end ? outside.end : outside.inner};
+            if (graphed) stage.graph = graphs(query, static_cast<int>(rank));
+            weighed.add(query, std::move(stage));
         }
+        return weighed;
     }
 
-    RoutedPeaks routed_peaks(const Layout& layout, int first, int end) {
-        weigh_stages(layout);
+    RoutedPeaks routed_peaks(const Query& query, int first, int end) {
+        Weighed weighed = weigh_stages(query);
         return {.skew = to_text(workload.routing),
-                .p50 = routed_peak(layout, RoutingQuantile::p50, first, end),
-                .p99 = routed_peak(layout, RoutingQuantile::p99, first, end),
-                .worst = routed_peak(layout, RoutingQuantile::worst, first, end)};
+                .p50 = routed_peak(query, weighed, RoutingQuantile::p50, first, end),
+                .p99 = routed_peak(query, weighed, RoutingQuantile::p99, first, end),
+                .worst = routed_peak(query, weighed, RoutingQuantile::worst, first, end)};
     }
 
-    /// The fullest stage with tokens spread evenly, and its peak.
-    std::pair<int, std::int64_t> fullest_stage(const Layout& layout, ActivationMemory::Stages which = ActivationMemory::Stages::all) {
-        weigh_stages(layout, which);
-        std::pair<int, std::int64_t> fullest{0, -1};
-        for (int rank = 0; rank < static_cast<int>(stages.size()); ++rank) {
-            const std::int64_t peak = peak_of(layout, stages[static_cast<std::size_t>(rank)]);
-            if (peak > fullest.second) fullest = {rank, peak};
-        }
-        return fullest;
-    }
-
-    LayoutPeaks peaks(const Layout& layout, std::int64_t most) {
+    LayoutPeaks peaks(const Query& query, std::int64_t most) {
+        const Layout& layout = query.layout;
         LayoutPeaks peaks;
         if (layout.schedule) {
             const MemoryPrediction memory = predict_divided(layout);
@@ -409,15 +412,15 @@ struct LayoutMemory::State {
             take(state);
             return peaks;
         }
-        const auto [stage, even] = fullest_stage(layout, ActivationMemory::Stages::fullest);
-        const FrameworkBytes& fullest = stages[static_cast<std::size_t>(stage)];
+        Weighed weighed = weigh_stages(query, ActivationMemory::Stages::fullest);
+        const FrameworkBytes& fullest = weighed.stages[static_cast<std::size_t>(weighed.fullest)];
         take(fullest.state);
         peaks.activations = fullest.peaks_in_update() ? fullest.graph.resident : fullest.passes + fullest.moved();
-        peaks.even = peaks.deciding = even;
-        if (even > most) return peaks;
+        peaks.even = peaks.deciding = weighed.peak;
+        if (weighed.peak > most) return peaks;
         peaks.host_missing = host_missing(layout);
         if (!routing) return peaks;
-        peaks.deciding = std::max(even, routed_peak(layout, RoutingQuantile::p99, 0, static_cast<int>(stages.size())));
+        peaks.deciding = std::max(weighed.peak, routed_peak(query, weighed, RoutingQuantile::p99, 0, static_cast<int>(layout.sizes.pp)));
         return peaks;
     }
 
@@ -436,116 +439,100 @@ struct LayoutMemory::State {
         std::int64_t most = 0;
         const std::vector<ModelStateBytes>& states = model_states.stages(layout).of;
         for (std::size_t rank = 0; rank < states.size(); ++rank)
-            most = std::max(most, peak_of(layout, beside_passes(layout, static_cast<int>(rank), states[rank])));
+            most = std::max(most, Query{layout}.peak_of(beside_passes(layout, static_cast<int>(rank), states[rank])));
         return most;
     }
 
-    /// Sets `stages` to the first `number` stages, without graphs' objects, and returns the peak of the fullest.
-    std::int64_t least_of_first(const Layout& layout, int number) {
-        if (number == 1)
-            passes.assign(1, activations.front_peak_bytes(layout));
-        else
-            activations.peak_bytes(layout, ActivationMemory::Stages::all, passes);
-        const bool graphed = !layout.cuda_graphs.empty() && !layout.cuda_graphs.contains(CudaGraphScope::full_iteration);
-        stages.clear();
-        stages_are_graphed = graphed;
-        std::int64_t most = 0;
-        for (int rank = 0; rank < number; ++rank) {
-            const auto index = static_cast<std::size_t>(rank);
-            FrameworkBytes& stage = stages.emplace_back(
-                beside_passes(layout, rank, number == 1 ? model_states.of(layout, 0) : model_states.stages(layout).of[index]));
-            stage.passes = passes[index] - spared_by_offloading(layout);
-            if (graphed) stage.graph = rank_graphs.without_objects(layout, rank, held_by(layout, rank));
-            most = std::max(most, peak_of(layout, stage));
-        }
-        return most;
+    /// A stage without graphs' objects. `passes`: bytes of its passes.
+    FrameworkBytes least_of_stage(const Layout& layout, int rank, const ModelStateBytes& state, std::int64_t passes) {
+        FrameworkBytes stage = beside_passes(layout, rank, state);
+        stage.passes = passes - spared_by_offloading(layout);
+        if (!layout.cuda_graphs.empty() && !layout.cuda_graphs.contains(CudaGraphScope::full_iteration))
+            stage.graph = rank_graphs.without_objects(layout, rank, held_by(layout, rank));
+        return stage;
     }
 
     std::int64_t least_bytes(const Layout& layout, bool everywhere, std::int64_t enough) {
         if (layout.schedule) return 0;
-        if (!everywhere) {
-            (void)least_of_first(layout, 1);
-            stages.front().state.update = 0;  // workloads with wide gradients need no copies of them
-            return peak_of(layout, stages.front());
-        }
+        const Query query{layout};
         const int number = static_cast<int>(layout.sizes.pp);
-        std::int64_t most = least_of_first(layout, 1);
-        if (number > 1 && most <= enough) most = least_of_first(layout, number);
-        if (!routing || most > enough) return most;
-        return std::max(most, routed_peak(layout, RoutingQuantile::p99, 0, number));
+        FrameworkBytes front = least_of_stage(layout, 0, model_states.of(layout, 0), activations.front_peak_bytes(layout));
+        if (!everywhere) front.state.update = 0;  // workloads with wide gradients need no copies of them
+        const std::int64_t least = query.peak_of(front);
+        if (!everywhere || least > enough || (number == 1 && !routing)) return least;
+        Weighed weighed{activations.weigh(layout, ActivationMemory::Stages::all), {}};
+        for (int rank = 0; rank < number; ++rank) {
+            const auto index = static_cast<std::size_t>(rank);
+            weighed.add(query, least_of_stage(layout, rank, model_states.stages(layout).of[index], weighed.passes.peaks[index]));
+        }
+        if (!routing || weighed.peak > enough) return weighed.peak;
+        return std::max(weighed.peak, routed_peak(query, weighed, RoutingQuantile::p99, 0, number));
     }
 
-    /// The fullest stage after allocator replays of those that are nearly the fullest. Leaves its fragmentation set. Nothing if a replayed
-    /// stage exceeds `limit`.
-    std::optional<int> fullest_replayed(const Layout& layout, std::int64_t limit) {
-        const auto [fullest, most] = fullest_stage(layout);
+    /// The fullest stage after allocator replays of those that are nearly the fullest; sets the query's fragmentation to that of this
+    /// stage. Nothing if a replayed stage exceeds `limit`.
+    std::optional<int> fullest_replayed(Query& query, std::int64_t limit) {
+        const Weighed weighed = weigh_stages(query);
         std::vector<std::pair<std::int64_t, int>> near;
-        for (int rank = 0; rank < static_cast<int>(stages.size()); ++rank) {
-            const std::int64_t peak = peak_of(layout, stages[static_cast<std::size_t>(rank)]);
-            if (rank != fullest && static_cast<double>(peak) >= kNearlyFullest * static_cast<double>(most)) near.emplace_back(-peak, rank);
+        for (int rank = 0; rank < static_cast<int>(weighed.stages.size()); ++rank) {
+            const std::int64_t peak = query.peak_of(weighed.stages[static_cast<std::size_t>(rank)]);
+            if (rank != weighed.fullest && static_cast<double>(peak) >= kNearlyFullest * static_cast<double>(weighed.peak))
+                near.emplace_back(-peak, rank);
         }
         std::sort(near.begin(), near.end());
-        near.insert(near.begin(), {-most, fullest});
+        near.insert(near.begin(), {-weighed.peak, weighed.fullest});
         near.resize(std::min(near.size(), kMostReplayed));
-        int result = fullest;
+        int result = weighed.fullest;
         std::int64_t largest = -1;
-        double of_result = kAssumedFragmentation;
         for (const auto& [peak, rank] : near) {
-            const FrameworkBytes& framework = stages[static_cast<std::size_t>(rank)];
+            const FrameworkBytes& framework = weighed.stages[static_cast<std::size_t>(rank)];
             const bool limited = limit < std::numeric_limits<std::int64_t>::max();
-            const auto memory = replay(layout, rank, limited ? framework.fragmentation_within(limit) : kAnyFragmentation);
+            const auto memory = replay(query.layout, rank, limited ? framework.fragmentation_within(limit) : kAnyFragmentation);
             if (!memory) return std::nullopt;
-            take_fragmentation(*memory);
-            const std::int64_t replayed = peak_of(layout, framework);
-            if (replayed > limit) return std::nullopt;
-            if (replayed <= largest) continue;
+            const Query replayed{query.layout, query.layers, fragmentation_of(*memory)};
+            const std::int64_t bytes = replayed.peak_of(framework);
+            if (bytes > limit) return std::nullopt;
+            if (bytes <= largest) continue;
             result = rank;
-            largest = replayed;
-            of_result = fragmentation;
+            largest = bytes;
+            query.fragmentation = replayed.fragmentation;
         }
-        fragmentation = of_result;
         return result;
     }
 
     /// Nothing if the replay of a stage exceeds `limit`.
-    std::optional<MemoryPrediction> predict(const Layout& layout, bool replayed, std::int64_t limit) {
+    std::optional<MemoryPrediction> predict(Query query, bool replayed, std::int64_t limit) {
+        const Layout& layout = query.layout;
         if (layout.schedule) return predict_divided(layout);
         const bool replays = replayed && layout.engine == Engine::megatron && layout.cuda_graphs.empty();
-        const std::optional<int> fullest = replays ? fullest_replayed(layout, limit) : fullest_stage(layout).first;
-        if (!fullest) {
-            fragmentation = kAssumedFragmentation;
-            return std::nullopt;
-        }
+        const std::optional<int> fullest = replays ? fullest_replayed(query, limit) : weigh_stages(query).fullest;
+        if (!fullest) return std::nullopt;
         MemoryPrediction prediction;
         prediction.worst_stage = *fullest;
-        prediction.worst = stage(layout, prediction.worst_stage);
+        prediction.worst = stage(query, prediction.worst_stage);
         prediction.worst.context_terms = overhead.terms(layout, prediction.worst_stage);
-        if (routing) prediction.worst.routing = routed_peaks(layout, 0, static_cast<int>(layout.sizes.pp));
+        if (routing) prediction.worst.routing = routed_peaks(query, 0, static_cast<int>(layout.sizes.pp));
         prediction.worst_rank = first_rank_of_stage(layout.sizes, prediction.worst_stage);
         prediction.limit_bytes = workload.memory_limit;
         if (workload.training.offload.active()) sum_over_nodes(layout, on_host(layout), prediction);
-        fragmentation = kAssumedFragmentation;
         return prediction;
     }
 };
 
-LayoutMemory::LayoutMemory(const Workload& workload, const Calibration& calibration, SharedByLayouts shared)
-    : state_(std::make_unique<State>(workload, calibration, std::move(shared))) {}
+LayoutMemory::LayoutMemory(const Workload& workload, const Calibration& calibration, const SharedByLayouts& shared)
+    : state_(std::make_unique<State>(workload, calibration, shared)) {}
 LayoutMemory::~LayoutMemory() = default;
 
 MemoryPrediction LayoutMemory::predict(const Layout& layout, bool replayed, const LayerCosts* layers) {
-    state_->layer_costs = layers;
-    return *state_->predict(layout, replayed, std::numeric_limits<std::int64_t>::max());
+    return *state_->predict({layout, layers}, replayed, std::numeric_limits<std::int64_t>::max());
 }
 
 std::optional<MemoryPrediction> LayoutMemory::predict_replayed(const Layout& layout, std::int64_t limit, const LayerCosts* layers) {
-    state_->layer_costs = layers;
-    return state_->predict(layout, true, limit);
+    return state_->predict({layout, layers}, true, limit);
 }
 
 LayoutPeaks LayoutMemory::peaks(const Layout& layout, std::int64_t most, const LayerCosts* layers) {
-    state_->layer_costs = layers;
-    return state_->peaks(layout, most);
+    return state_->peaks({layout, layers}, most);
 }
 
 bool LayoutMemory::state_exceeds(const Layout& layout, std::int64_t most) {
@@ -565,13 +552,11 @@ std::int64_t LayoutMemory::least_bytes(const Layout& layout, bool everywhere, st
 }
 
 RankMemory LayoutMemory::stage(const Layout& layout, int pp_rank, const LayerCosts* layers) {
-    state_->layer_costs = layers;
     if (layout.schedule) return state_->divided_stage(layout, pp_rank);
-    state_->replay_fragmentation(layout, pp_rank);
-    RankMemory memory = state_->stage(layout, pp_rank);
+    const Query query{layout, layers, state_->replayed_fragmentation(layout, pp_rank)};
+    RankMemory memory = state_->stage(query, pp_rank);
     memory.context_terms = state_->overhead.terms(layout, pp_rank);
-    if (state_->routing) memory.routing = state_->routed_peaks(layout, pp_rank, pp_rank + 1);
-    state_->fragmentation = kAssumedFragmentation;
+    if (state_->routing) memory.routing = state_->routed_peaks(query, pp_rank, pp_rank + 1);
     return memory;
 }
 
@@ -592,8 +577,7 @@ const std::vector<std::int64_t>& LayoutMemory::offloaded_by_kind(const Layout& l
 }
 
 GraphTerms LayoutMemory::graphs(const Layout& layout, int pp_rank, const LayerCosts* layers) {
-    state_->layer_costs = layers;
-    return state_->graphs(layout, pp_rank);
+    return state_->graphs({layout, layers}, pp_rank);
 }
 
 }  // namespace mgplan::simulator

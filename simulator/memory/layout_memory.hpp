@@ -2,7 +2,6 @@
 // Memory of any layout of one workload, per pipeline stage: the sum of model state, passes, CUDA graphs and memory outside the framework.
 
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -14,7 +13,6 @@
 #include "simulator/memory/cuda_graphs.hpp"
 #include "simulator/memory/memory_prediction.hpp"
 #include "simulator/memory/rank_timeline.hpp"
-#include "simulator/piece/stage_census.hpp"
 
 namespace mgplan::simulator {
 
@@ -36,7 +34,6 @@ class SplitStages;
 
 /// Results shared with the time model and with other switches of the same model.
 struct SharedByLayouts {
-    std::function<const SplitCensus&(const Layout&)> census;
     ShardLayers* layers;         ///< recordings of the layers
     ModelStates* states;         ///< shared by workloads with equal dtypes of gradients and moments
     SplitStages* splits;         ///< owned by one thread
@@ -49,7 +46,7 @@ struct SharedByLayouts {
 /// object for all layouts with equal costs; null if the layout has no graphs.
 class LayoutMemory {
 public:
-    LayoutMemory(const Workload& workload, const Calibration& calibration, SharedByLayouts shared);
+    LayoutMemory(const Workload& workload, const Calibration& calibration, const SharedByLayouts& shared);
     ~LayoutMemory();
     LayoutMemory(const LayoutMemory&) = delete;
     LayoutMemory& operator=(const LayoutMemory&) = delete;

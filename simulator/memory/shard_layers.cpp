@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "model/ops/scratch.hpp"
+#include "plan/layout/layout_switches.hpp"
 #include "plan/training/own_fp8.hpp"
 #include "simulator/piece/engine_policies.hpp"
 #include "simulator/piece/shared_memo.hpp"
@@ -17,61 +18,29 @@ namespace mgplan::simulator {
 namespace {
 
 constexpr std::array<double, ShardLayers::kNodes> kReceived{1.0, 1.5, 4.0, 1e9};
-/// Used in keys instead of a node: buffers of a fixed size.
-constexpr int kFixedNode = ShardLayers::kNodes;
 
-/// Kinds of traces without MoE layers. Dense pieces: of one of LayerKinds::plain_layers. `two_parts`: dense, with a sequence over a ring of
-/// two ranks, with the same number of rows on each.
-enum class Traced : std::uint8_t { dense, prediction, recomputed_prediction, two_parts };
+/// Kinds of traces. Dense pieces: of one of LayerKinds::plain_layers. `two_parts`: dense, with a sequence over a ring of two ranks, with
+/// the same number of rows on each. `mixture`: of one of LayerKinds::mixture_layers.
+enum class Traced : std::uint8_t { dense, prediction, recomputed_prediction, two_parts, mixture };
 
-/// Key of a trace without MoE layers.
-struct DenseTraceKey {
-    ShardKey shard;  ///< without_experts()
+/// Key of a trace, and of what follows from it.
+struct TraceKey {
+    ShardKey shard;  ///< without_experts(), or mixture_alone()
     Traced what = Traced::dense;
-    std::size_t plain_layer = 0;
-    bool operator==(const DenseTraceKey&) const = default;
+    std::size_t layer = 0;       ///< index in LayerKinds::plain_layers or mixture_layers
+    std::int64_t rows = 0;       ///< of a MoE layer
+    std::uint64_t received = 0;  ///< of a MoE layer: bits of the argument `received` of trace_mixture()
+    bool with_steps = true;
+    bool operator==(const TraceKey&) const = default;
     [[nodiscard]] std::size_t hash() const {
-        const auto& [shard_, what_, plain_layer_] = *this;
-        return hash_of(shard_, what_, plain_layer_);
+        const auto& [shard_, what_, layer_, rows_, received_, with_steps_] = *this;
+        return hash_of(shard_, what_, layer_, rows_, received_, with_steps_);
     }
 };
 
-/// Key of a MoE layer with `rows` rows, whose experts receive tokens as at a node (ShardLayers::received_at).
-struct MixtureKey {
-    ShardKey shard;  ///< mixture_alone()
-    std::int64_t rows = 0;
-    int node = 0;
-    std::uint64_t fixed = 0;  ///< bits of fixed_rows(), instead of a node
-    bool operator==(const MixtureKey&) const = default;
-    [[nodiscard]] std::size_t hash() const {
-        const auto& [shard_, rows_, node_, fixed_] = *this;
-        return hash_of(shard_, rows_, node_, fixed_);
-    }
-};
-
-/// Key of a MoE layer with a number of rows that cannot be extrapolated.
-struct SingleMixtureKey {
-    ShardKey shard;  ///< mixture_alone()
-    std::int64_t rows = 0;
-    std::uint64_t received = 0;  ///< bits of the argument `received` of trace_mixture()
-    bool with_steps = false;
-    bool operator==(const SingleMixtureKey&) const = default;
-    [[nodiscard]] std::size_t hash() const {
-        const auto& [shard_, rows_, received_, with_steps_] = *this;
-        return hash_of(shard_, rows_, received_, with_steps_);
-    }
-};
-
-/// Key of all layers of a shard, its MoE layers at a node.
-struct ProfilesKey {
-    ShardKey shard;
-    int node = 0;
-    bool operator==(const ProfilesKey&) const = default;
-    [[nodiscard]] std::size_t hash() const {
-        const auto& [shard_, node_] = *this;
-        return hash_of(shard_, node_);
-    }
-};
+TraceKey mixture_key(const PieceSizes& sizes, std::size_t layer, double received) {
+    return {mixture_alone(sizes), Traced::mixture, layer, sizes.rows(), std::bit_cast<std::uint64_t>(received), sizes.keep_steps};
+}
 
 /// Profiles of everything except MoE layers.
 struct DenseProfiles {
@@ -81,17 +50,13 @@ struct DenseProfiles {
     std::vector<PassDeltas> mixers;   ///< by kind of layer; empty for those without a mixer
 };
 
-/// Recordings, before any policy.
-struct Recordings {
-    SharedMemo<DenseTraceKey, PieceTrace> dense;  ///< traces of one and of two sequences
-    SharedMemo<MixtureKey, PieceTrace> mixtures;  ///< traces of two numbers of rows
-    SharedMemo<SingleMixtureKey, PieceTrace> single_mixtures;
-};
+/// Recordings, before any policy. Dense: traces of one and of two sequences; MoE layers: of two numbers of rows, or of the layout's.
+using Recordings = SharedMemo<TraceKey, PieceTrace>;
 
-/// Results computed from recordings under the policies of one workload.
+/// Results computed from recordings under the policies.
 struct SharedProfiles {
     SharedMemo<ShardKey, DenseProfiles> dense;
-    SharedMemo<MixtureKey, PassDeltas> mixtures;
+    SharedMemo<TraceKey, PassDeltas> mixtures;
 };
 
 }  // namespace
@@ -105,14 +70,11 @@ struct ShardLayers::State {
     std::shared_ptr<SharedProfiles> shared;
     // This thread's cache of the shared results, which serves most lookups.
     std::unordered_map<ShardKey, const DenseProfiles*, MemoKeyHash> dense_pieces;
-    std::unordered_map<MixtureKey, const PassDeltas*, MemoKeyHash> mixture_deltas;
-    std::unordered_map<MixtureKey, PieceProfiles, MemoKeyHash> mixtures;
-    std::unordered_map<MixtureKey, KeptAndTaken, MemoKeyHash> routers;
-    std::unordered_map<ProfilesKey, ShardProfiles, MemoKeyHash> shards;
+    std::unordered_map<TraceKey, const PassDeltas*, MemoKeyHash> mixture_deltas;
+    std::unordered_map<TraceKey, PieceProfiles, MemoKeyHash> mixtures;
+    std::unordered_map<TraceKey, KeptAndTaken, MemoKeyHash> routers;
+    std::unordered_map<TraceKey, ShardProfiles, MemoKeyHash> shards;
     std::unordered_map<ShardKey, std::vector<std::int64_t>, MemoKeyHash> on_host;  ///< host_bytes()
-    // Layers whose GEMMs stay in 16 bits; null without.
-    std::unique_ptr<const Workload> workload_in_bf16;
-    std::shared_ptr<ShardLayers> layers_in_bf16;
 
     State(const Workload& work, std::shared_ptr<Recordings> recorded, std::shared_ptr<SharedProfiles> profiled)
         : workload(work),
@@ -125,19 +87,17 @@ struct ShardLayers::State {
         on_cpu = work.cluster.calibration && work.cluster.calibration->device == "cpu";
     }
 
-    /// Replaces the elements of layer kinds that stay in 16 bits by the result of `of` for the layers in bf16.
-    template <class Items, class Of>
-    void replace_in_bf16(Items& items, const Of& of) const {
-        if (layers_in_bf16 == nullptr) return;
-        const Items& others = of(*layers_in_bf16->state_);
-        for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
-            if (kinds.kinds[kind].in_bf16) items[kind] = others[kind];
-        }
+    [[nodiscard]] ShardKey key_of(const Layout& layout) const {
+        ShardKey key = shard_key(layout);
+        if (!workload.model.moe) return key;
+        key.switches.dispatcher = workload.model.moe->dispatcher;
+        if (layout.switches && layout.switches->dispatcher) key.switches.dispatcher = *layout.switches->dispatcher;
+        return key;
     }
 
     [[nodiscard]] PieceSizes sizes_of(const Layout& layout) const {
         PieceSizes sizes;
-        static_cast<ShardKey&>(sizes) = shard_key(layout);
+        static_cast<ShardKey&>(sizes) = key_of(layout);
         sizes.sequence = workload.batch.sequence;
         // fp16 is as wide as bf16, and fused kernels take both.
         const Dtype dtype = workload.training.compute_dtype();
@@ -169,14 +129,6 @@ struct ShardLayers::State {
         return changed;
     }
 
-    [[nodiscard]] MixtureKey mixture_key(const Layout& layout, const PieceSizes& sizes, int node) const {
-        if (const double fixed = fixed_rows(layout); fixed > 0)
-            return {mixture_alone(sizes), sizes.rows(), kFixedNode, std::bit_cast<std::uint64_t>(fixed)};
-        // The last nodes are equal if tokens cannot be that uneven.
-        while (node > 0 && received_at(layout, node) == received_at(layout, node - 1)) --node;
-        return {mixture_alone(sizes), sizes.rows(), node, 0};
-    }
-
     PieceTrace trace_now(PieceSizes sizes, Traced what, std::size_t plain_layer) const {
         sizes.keep_steps = true;
         switch (what) {
@@ -188,6 +140,7 @@ struct ShardLayers::State {
                 return trace_dense_pieces(workload.model, kinds.plain_layers[plain_layer], sizes);
             case Traced::prediction:
             case Traced::recomputed_prediction:
+            case Traced::mixture:
                 break;
         }
         return trace_prediction(workload.model, sizes, what == Traced::recomputed_prediction);
@@ -207,10 +160,11 @@ struct ShardLayers::State {
     /// Larger micro-batches are extrapolated from the traces of one and two sequences unless works_by_blocks(). Includes steps if `sizes`
     /// requests them.
     TracePointer dense_trace(const PieceSizes& sizes, Traced what, std::size_t plain_layer = 0) {
-        DenseTraceKey key{without_experts(sizes), what, plain_layer};
+        TraceKey key{without_experts(sizes), what, plain_layer};
+        key.shard.switches = {};
         const auto of = [&](std::int64_t micro_batch) -> const PieceTrace& {
             key.shard.micro_batch = micro_batch;
-            return recordings->dense.of(key, [&] {
+            return recordings->of(key, [&] {
                 PieceSizes few = sizes;
                 few.micro_batch = micro_batch;
                 return trace_now(few, what, plain_layer);
@@ -222,33 +176,35 @@ struct ShardLayers::State {
         return made(trace_now(sizes, what, plain_layer));
     }
 
-    /// `key`: of the sizes. Extrapolates from the traces of two numbers of rows, both large enough for scratch with a size limit, and
-    /// divisible into an even split. Includes steps if `sizes` requests them.
-    TracePointer mixture_trace(const PieceSizes& sizes, double received, MixtureKey key) {
+    /// Extrapolates from the traces of two numbers of rows, both large enough for scratch with a size limit, and divisible into an even
+    /// split. Includes steps if `sizes` requests them.
+    TracePointer mixture_trace(const PieceSizes& sizes, std::size_t layer, double received) {
         constexpr std::int64_t kEnough = 8192;
         const std::int64_t unit = workload.model.moe->experts * (sizes.sequence_parallel ? sizes.tp : 1);
         const std::int64_t rows = (kEnough * (sizes.sequence_parallel ? sizes.tp : 1) + unit - 1) / unit * unit;
         const auto of = [&](std::int64_t count) -> const PieceTrace& {
-            key.rows = count;
-            return recordings->mixtures.of(key, [&] {
-                PieceSizes few = sizes;
-                few.sequence = count;
-                few.micro_batch = few.cp = 1;
-                few.keep_steps = key.node == 0;
-                return trace_mixture(workload.model, kinds.mixture_layer, few, received);
-            });
+            PieceSizes few = sizes;
+            few.sequence = count;
+            few.micro_batch = few.cp = 1;
+            few.keep_steps = received == 1;
+            return recorded_mixture(few, layer, received);
         };
         // With few copies for each expert the rounding of the even split matters.
         const std::int64_t copies = sizes.rows_outside() * workload.model.moe->top_k, experts = workload.model.moe->experts;
-        if (copies % experts != 0 && copies < 64 * experts) return kept(single_mixture(sizes, received));
+        if (copies % experts != 0 && copies < 64 * experts) return kept(recorded_mixture(sizes, layer, received));
         if (auto trace = with_rows(of(rows), of(2 * rows), sizes.rows(), rows, sizes.keep_steps)) return made(*std::move(trace));
-        return kept(single_mixture(sizes, received));
+        return kept(recorded_mixture(sizes, layer, received));
     }
 
-    const PieceTrace& single_mixture(const PieceSizes& sizes, double received) {
-        return recordings->single_mixtures.of(
-            {mixture_alone(sizes), sizes.rows(), std::bit_cast<std::uint64_t>(received), sizes.keep_steps},
-            [&] { return trace_mixture(workload.model, kinds.mixture_layer, sizes, received); });
+    const PieceTrace& recorded_mixture(const PieceSizes& sizes, std::size_t layer, double received) {
+        TraceKey key = mixture_key(sizes, layer, received);
+        key.shard.switches = {};
+        return recordings->of(key, [&] { return trace_mixture(workload.model, kinds.mixture_layers[layer], sizes, received); });
+    }
+
+    /// mixture_trace() after the policies.
+    TracePointer mixture_under_policies(const PieceSizes& sizes, std::size_t layer, double received) {
+        return under_policies(mixture_trace(sizes, layer, received), sizes, kinds.mixture_layers[layer]);
     }
 
     /// Upper bound of a rank's received tokens relative to the even split: every token sends as many copies as possible to its experts.
@@ -286,37 +242,22 @@ struct ShardLayers::State {
             profiles.prediction = prediction_profiles(*trace(Traced::prediction));
             profiles.recomputed_prediction = prediction_profiles(*trace(Traced::recomputed_prediction));
         }
-        ShardProfiles shard = shard_profiles(kinds, profiles.pieces, nullptr, sizes, workload.model.hidden, workload.model.streams());
-        ShardProfiles others_shard;
-        replace_in_bf16(
-            shard.layers, [&](State & others) -> const auto& {
-                others_shard = shard_profiles(kinds, others.dense_profiles(sizes).pieces, nullptr, sizes, workload.model.hidden,
-                                              workload.model.streams());
-                return others_shard.layers;
-            });
+        ShardProfiles shard = shard_profiles(kinds, profiles.pieces, {}, sizes, workload.model.hidden, workload.model.streams());
         shard.prediction = profiles.prediction;
         shard.recomputed_prediction = profiles.recomputed_prediction;
         profiles.steps = {StepDeltas(shard, false), StepDeltas(shard, true)};
         for (const LayerKindHalves& kind : kinds.kinds) profiles.mixers.push_back(deltas_of(mixer_profile(kinds, profiles.pieces, kind)));
-        replace_in_bf16(
-            profiles.mixers, [&](State & others) -> const auto& { return others.dense_profiles(sizes).mixers; });
         return profiles;
-    }
-
-    PieceProfiles mixture_profiles(const Layout& layout, const PieceSizes& sizes, int node, const MixtureKey& key) {
-        return piece_profiles(*under_policies(mixture_trace(sizes, received_at(layout, node), key), sizes, kinds.mixture_layer));
     }
 
     KeptAndTaken router_part(const Layout& layout) {
         const PieceSizes sizes = sizes_of(layout);
-        const MixtureKey key = mixture_key(layout, sizes, 0);
-        auto [entry, fresh] = routers.try_emplace(key);
+        const double received = received_at(layout, 0);
+        auto [entry, fresh] = routers.try_emplace(mixture_key(sizes, 0, received));
         if (fresh) {
             const std::int64_t stream = sizes.rows_outside() * workload.model.stream_width() * bytes_of(sizes.dtype);
             // mgplan's graphs contain the shared experts; Megatron-LM's may leave them to run in parallel with the dispatch.
-            entry->second =
-                simulator::router_part(*under_policies(mixture_trace(sizes, received_at(layout, 0), key), sizes, kinds.mixture_layer),
-                                       stream, layout.engine == Engine::mgplan);
+            entry->second = simulator::router_part(*mixture_under_policies(sizes, 0, received), stream, layout.engine == Engine::mgplan);
         }
         return entry->second;
     }
@@ -326,42 +267,41 @@ struct ShardLayers::State {
         const DenseProfiles& dense = dense_profiles(sizes);
         steps = dense.steps[recomputed ? 1 : 0];
         if (!workload.model.moe) return;
-        const PassDeltas& mixture = mixture_deltas_of(layout, sizes, node);
-        const PassDeltas* const others =
-            layers_in_bf16 == nullptr ? nullptr : &layers_in_bf16->state_->mixture_deltas_of(layout, sizes, node);
+        const double received = received_at(layout, node);
+        std::array<const PassDeltas*, 2> deltas{};  // by index in LayerKinds::mixture_layers
+        for (std::size_t layer = 0; layer < kinds.mixture_layers.size(); ++layer)
+            deltas[layer] = &mixture_deltas_of(sizes, layer, received);
         for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
-            const bool in_bf16 = kinds.kinds[kind].in_bf16 && others != nullptr;
-            if (kinds.kinds[kind].mixture) steps.set_mixture(kind, dense.mixers[kind], in_bf16 ? *others : mixture);
+            if (kinds.kinds[kind].mixture)
+                steps.set_mixture(kind, dense.mixers[kind], *deltas[LayerKinds::mixture_layer(kinds.kinds[kind])]);
         }
     }
 
-    const PassDeltas& mixture_deltas_of(const Layout& layout, const PieceSizes& sizes, int node) {
-        const MixtureKey key = mixture_key(layout, sizes, node);
-        const auto entry = mixture_deltas.try_emplace(key).first;
+    const PassDeltas& mixture_deltas_of(const PieceSizes& sizes, std::size_t layer, double received) {
+        const auto entry = mixture_deltas.try_emplace(mixture_key(sizes, layer, received)).first;
         if (entry->second == nullptr) {
-            entry->second = &shared->mixtures.of(
-                key, [&] { return deltas_of(mixture_profiles(layout, sizes, node, key)[static_cast<std::size_t>(Piece::mixture)]); });
+            entry->second = &shared->mixtures.of(entry->first, [&] {
+                return deltas_of(piece_profiles(*mixture_under_policies(sizes, layer, received))[static_cast<std::size_t>(Piece::mixture)]);
+            });
         }
         return *entry->second;
     }
 
     const ShardProfiles& profiles(const Layout& layout, int node) {
-        auto [entry, fresh] = shards.try_emplace(ProfilesKey{shard_key(layout), node});
+        const double received = received_at(layout, node);
+        auto [entry, fresh] = shards.try_emplace(TraceKey{.shard = key_of(layout), .received = std::bit_cast<std::uint64_t>(received)});
         if (!fresh) return entry->second;
         const PieceSizes sizes = sizes_of(layout);
         const DenseProfiles& dense = dense_profiles(sizes);
-        const PieceProfiles* mixture = nullptr;
-        if (workload.model.moe) {
-            const MixtureKey key = mixture_key(layout, sizes, node);
-            auto [found, new_mixture] = mixtures.try_emplace(key);
-            if (new_mixture) found->second = mixture_profiles(layout, sizes, node, key);
-            mixture = &found->second;
+        std::vector<PieceProfiles> of_mixtures;
+        for (std::size_t layer = 0; layer < kinds.mixture_layers.size(); ++layer) {
+            auto [found, new_mixture] = mixtures.try_emplace(mixture_key(sizes, layer, received));
+            if (new_mixture) found->second = piece_profiles(*mixture_under_policies(sizes, layer, received));
+            of_mixtures.push_back(found->second);
         }
-        entry->second = shard_profiles(kinds, dense.pieces, mixture, sizes, workload.model.hidden, workload.model.streams());
+        entry->second = shard_profiles(kinds, dense.pieces, of_mixtures, sizes, workload.model.hidden, workload.model.streams());
         entry->second.prediction = dense.prediction;
         entry->second.recomputed_prediction = dense.recomputed_prediction;
-        replace_in_bf16(
-            entry->second.layers, [&](State & others) -> const auto& { return others.profiles(layout, node).layers; });
         return entry->second;
     }
 
@@ -370,10 +310,9 @@ struct ShardLayers::State {
         ShardTraces traces;
         traces.kinds = &kinds;
         for (std::size_t layer = 0; layer < kinds.plain_layers.size(); ++layer)
-            traces.plain.push_back(*under_policies(dense_trace(sizes, Traced::dense, layer), sizes, kinds.plain_layers[layer]));
-        if (workload.model.moe)
-            traces.mixture =
-                *under_policies(mixture_trace(sizes, received_at(layout, 0), mixture_key(layout, sizes, 0)), sizes, kinds.mixture_layer);
+            traces.layers.push_back(*under_policies(dense_trace(sizes, Traced::dense, layer), sizes, kinds.plain_layers[layer]));
+        for (std::size_t layer = 0; layer < kinds.mixture_layers.size(); ++layer)
+            traces.layers.push_back(*mixture_under_policies(sizes, layer, received_at(layout, 0)));
         if (workload.model.mtp_layers > 0) {
             const bool recomputed = layout.recompute == Recompute::full &&
                                     layout.recompute_method.value_or(RecomputeMethod::uniform) == RecomputeMethod::uniform;
@@ -382,45 +321,18 @@ struct ShardLayers::State {
         }
         traces.stream = sizes.rows_outside() * workload.model.stream_width() * bytes_of(sizes.dtype);
         traces.ids = sizes.rows() * bytes_of(Dtype::int32);
-        if (layers_in_bf16 != nullptr) traces.in_bf16 = std::make_shared<const ShardTraces>(layers_in_bf16->traces(layout));
         return traces;
     }
 };
 
 ShardLayers::ShardLayers(const Workload& workload)
-    : state_(std::make_unique<State>(workload, std::make_shared<Recordings>(), std::make_shared<SharedProfiles>())) {
-    if (!has_layers_in_bf16(workload.training)) return;
-    state_->workload_in_bf16 = std::make_unique<const Workload>(simulator::in_bf16(workload));
-    state_->layers_in_bf16 = std::make_shared<ShardLayers>(*state_->workload_in_bf16, *this, Workloads::switched);
-}
-ShardLayers::ShardLayers(const Workload& workload, const ShardLayers& others, Workloads which)
-    : state_(std::make_unique<State>(workload, others.state_->recordings,
-                                     which == Workloads::equal ? others.state_->shared : std::make_shared<SharedProfiles>())) {
-    if (!has_layers_in_bf16(workload.training)) return;
-    state_->workload_in_bf16 = std::make_unique<const Workload>(simulator::in_bf16(workload));
-    const std::shared_ptr<ShardLayers>& known = others.state_->layers_in_bf16;
-    state_->layers_in_bf16 = std::make_shared<ShardLayers>(*state_->workload_in_bf16, known == nullptr ? others : *known,
-                                                           known == nullptr ? Workloads::switched : which);
-}
+    : state_(std::make_unique<State>(workload, std::make_shared<Recordings>(), std::make_shared<SharedProfiles>())) {}
+ShardLayers::ShardLayers(const Workload& workload, const ShardLayers& others)
+    : state_(std::make_unique<State>(workload, others.state_->recordings, others.state_->shared)) {}
 ShardLayers::~ShardLayers() = default;
-
-bool has_layers_in_bf16(const TrainingSpec& training) {
-    return quantised(training.precision) && training.megatron.bf16_layers_at_start + training.megatron.bf16_layers_at_end > 0;
-}
-
-Workload in_bf16(const Workload& workload) {
-    Workload wide = workload;
-    wide.training.precision = Precision::bf16;
-    wide.training.fp8_parameters = false;
-    return wide;
-}
 
 const LayerKinds& ShardLayers::kinds() const {
     return state_->kinds;
-}
-
-const std::shared_ptr<ShardLayers>& ShardLayers::in_bf16() const {
-    return state_->layers_in_bf16;
 }
 
 PieceSizes ShardLayers::sizes(const Layout& layout) const {
@@ -464,14 +376,12 @@ const std::vector<std::int64_t>& ShardLayers::host_bytes(const Layout& layout) {
     for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
         const LayerKindHalves& halves = kinds.kinds[kind];
         if (halves.mixer != LayerKindHalves::kNone)
-            bytes[kind] += sent(*dense_steps(shard, static_cast<std::size_t>(halves.mixer)), Piece::attention);
+            bytes[kind] += sent(*dense_steps(shard, kinds.plain_layer(halves, halves.mixer)), Piece::attention);
         if (halves.mixture)
-            bytes[kind] += sent(*mixture_steps(shard, 1), Piece::mixture);
+            bytes[kind] += sent(*mixture_steps(shard, LayerKinds::mixture_layer(halves), 1), Piece::mixture);
         else if (halves.feed_forward != LayerKindHalves::kNone)
-            bytes[kind] += sent(*dense_steps(shard, static_cast<std::size_t>(halves.feed_forward)), Piece::dense);
+            bytes[kind] += sent(*dense_steps(shard, kinds.plain_layer(halves, halves.feed_forward)), Piece::dense);
     }
-    state_->replace_in_bf16(
-        bytes, [&](const State&) -> const auto& { return state_->layers_in_bf16->host_bytes(layout); });
     return bytes;
 }
 
@@ -490,11 +400,11 @@ TracePointer ShardLayers::prediction_steps(const PieceSizes& shard) {
     return state_->under_policies(state_->dense_trace(sizes, Traced::prediction), sizes, state_->kinds.plain_layers.front());
 }
 
-TracePointer ShardLayers::mixture_steps(const PieceSizes& shard, double received) {
+TracePointer ShardLayers::mixture_steps(const PieceSizes& shard, std::size_t layer, double received) {
     const PieceSizes sizes = with_kept_steps(shard);
-    TracePointer trace = received == 1 ? state_->mixture_trace(sizes, 1, {mixture_alone(sizes), sizes.rows(), 0, 0})
-                                       : State::kept(state_->single_mixture(sizes, received));
-    return state_->under_policies(std::move(trace), sizes, state_->kinds.mixture_layer);
+    TracePointer trace =
+        received == 1 ? state_->mixture_trace(sizes, layer, 1) : State::kept(state_->recorded_mixture(sizes, layer, received));
+    return state_->under_policies(std::move(trace), sizes, state_->kinds.mixture_layers[layer]);
 }
 
 KeptAndTaken ShardLayers::router_part(const Layout& layout) {

@@ -17,34 +17,29 @@ namespace mgplan::simulator {
 
 /// Traces of a shard, after the engine's policies.
 struct ShardTraces {
-    std::vector<PieceTrace> plain;         ///< traces of LayerKinds::plain_layers: embedding, mixer, dense MLP, norm and loss
-    const LayerKinds* kinds = nullptr;     ///< kinds of the model; valid as long as the ShardLayers
-    std::optional<PieceTrace> mixture;     ///< set for models with experts
+    std::vector<PieceTrace> layers;     ///< of LayerKinds::plain_layers (embedding, mixer, dense MLP, norm and loss), then mixture_layers
+    const LayerKinds* kinds = nullptr;  ///< kinds of the model; valid as long as the ShardLayers
     std::optional<PieceTrace> prediction;  ///< set for models with multi-token prediction: its parts, recomputed as in the layout
     std::int64_t stream = 0;               ///< bytes of the residual stream
     std::int64_t ids = 0;                  ///< bytes of a microbatch's token ids
-    /// Traces of layers whose GEMMs stay in 16 bits (LayerKindHalves::in_bf16); null unless others are quantised.
-    std::shared_ptr<const ShardTraces> in_bf16{};
 };
 
 /// A trace owned by this pointer, or one that is kept elsewhere.
 using TracePointer = std::shared_ptr<const PieceTrace>;
 
-/// Not thread-safe. The workload must outlive it. Layouts must be valid.
+/// Not thread-safe. The workload must outlive it. Layouts must be valid. Switches of a layout are read from it (Layout::switches), not from
+/// the workload.
 class ShardLayers {
 public:
     explicit ShardLayers(const Workload& workload);
-    /// Shares the recordings of `others`, whose workload differs only in LayoutSwitches, on which recordings do not depend (switched), or
-    /// is equal, which also shares profiles (equal). `others` may belong to another thread.
-    enum class Workloads : std::uint8_t { switched, equal };
-    ShardLayers(const Workload& workload, const ShardLayers& others, Workloads which);
+    /// For a further thread: shares the recordings and profiles of `others`, whose workload is equal.
+    ShardLayers(const Workload& workload, const ShardLayers& others);
     ~ShardLayers();
     ShardLayers(const ShardLayers&) = delete;
     ShardLayers& operator=(const ShardLayers&) = delete;
 
     [[nodiscard]] const LayerKinds& kinds() const;
-    /// Layers of the same workload in bf16, for those whose GEMMs stay in 16 bits. Null if none or all GEMMs are quantised.
-    [[nodiscard]] const std::shared_ptr<ShardLayers>& in_bf16() const;
+    /// For memory: of the switches only the dispatcher is set, on which bytes depend.
     [[nodiscard]] PieceSizes sizes(const Layout& layout) const;
 
     /// Ratios of received tokens to the even split at which MoE layers are traced: node 0 is the even split, the last node the maximum.
@@ -68,8 +63,8 @@ public:
     enum class RingParts : std::uint8_t { all, two };
     [[nodiscard]] TracePointer dense_steps(const PieceSizes& shard, std::size_t plain_layer, RingParts parts = RingParts::all);
     [[nodiscard]] TracePointer prediction_steps(const PieceSizes& shard);
-    /// `received` as in trace_mixture().
-    [[nodiscard]] TracePointer mixture_steps(const PieceSizes& shard, double received);
+    /// One of LayerKinds::mixture_layers; `received` as in trace_mixture().
+    [[nodiscard]] TracePointer mixture_steps(const PieceSizes& shard, std::size_t layer, double received);
     /// Created at each call, with tokens spread evenly.
     [[nodiscard]] ShardTraces traces(const Layout& layout);
 
@@ -77,10 +72,5 @@ private:
     struct State;
     std::unique_ptr<State> state_;
 };
-
-/// True if some layers' GEMMs stay in 16 bits and those of others do not.
-[[nodiscard]] bool has_layers_in_bf16(const TrainingSpec& training);
-/// Copy of the workload with no GEMM quantised.
-[[nodiscard]] Workload in_bf16(const Workload& workload);
 
 }  // namespace mgplan::simulator

@@ -48,6 +48,12 @@ void add_instant(StageInstants& stage, const std::vector<std::int32_t>& instant)
 
 }  // namespace
 
+const SplitCensus& SplitStages::census(const Layout& layout) {
+    auto [entry, fresh] = censuses_.try_emplace(layout.split.get());
+    if (fresh) entry->second = take_census(kinds_, layout.split);
+    return entry->second;
+}
+
 int SplitStages::number_of(ChunkContents asked) {
     const auto number = std::find(contents_.begin(), contents_.end(), asked) - contents_.begin();
     if (number == std::ssize(contents_)) {

@@ -15,6 +15,7 @@
 #include "simulator/memory/chunk_weights.hpp"
 #include "simulator/memory/shared_schedules.hpp"
 #include "simulator/piece/memo_key.hpp"
+#include "simulator/piece/stage_census.hpp"
 
 namespace mgplan::simulator {
 
@@ -52,6 +53,8 @@ public:
     SplitStages(LayerKinds kinds, SharedSchedules& schedules) : kinds_(std::move(kinds)), schedules_(schedules) {}
 
     [[nodiscard]] const SplitChunks& chunks(const Layout& layout);
+    /// Layer counts of the layout's split.
+    [[nodiscard]] const SplitCensus& census(const Layout& layout);
     /// Contents of a chunk, by its number in SplitChunks.
     [[nodiscard]] const ChunkContents& contents(int number) const { return contents_[static_cast<std::size_t>(number)]; }
     /// Kinds of the chunk's decoder layers, one bit for each.
@@ -77,6 +80,7 @@ private:
     LayerKinds kinds_;
     SharedSchedules& schedules_;
     std::unordered_map<const StageSplit*, SplitChunks> splits_;
+    std::unordered_map<const StageSplit*, SplitCensus> censuses_;
     // Deques keep the addresses of their elements when they grow.
     std::deque<ChunkContents> contents_;      ///< contents of all chunks that occurred
     std::vector<std::uint64_t> layer_kinds_;  ///< bits of the layer kinds in each of them

@@ -21,6 +21,8 @@ struct PolicyContext {
     const TrainingSpec& training;
     const PieceSizes& sizes;
     [[nodiscard]] const MegatronSwitches& megatron() const { return training.megatron; }
+    /// Values that a layout may switch: those of `training` and `layer` are of other layouts.
+    [[nodiscard]] const LayerSwitches& switches() const { return sizes.switches; }
     // Halves of the layer; nullptr if it has others.
     [[nodiscard]] const Attention* attention() const { return mixer_as<Attention>(layer); }
     [[nodiscard]] const LatentAttention* latent() const { return mixer_as<LatentAttention>(layer); }

@@ -155,7 +155,8 @@ void quantise_grouped_gradient(LayerEditor& layer, const PolicyContext& context,
 }  // namespace
 
 bool products(const PolicyContext& context) {
-    return quantised(context.training.precision) && context.megatron().transformer_engine && operand(context, 1, 1).both > 0;
+    return quantised(context.training.precision) && context.layer.precision == LayerPrecision::of_training &&
+           context.megatron().transformer_engine && operand(context, 1, 1).both > 0;
 }
 
 bool copies_core_output(const PolicyContext& context) {

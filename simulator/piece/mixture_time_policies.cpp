@@ -20,7 +20,7 @@ std::int64_t dispatcher_multiprocessors(TokenDispatcher dispatcher, const Megatr
 
 bool sends_tokens_once(const PolicyContext& context) {
     if (context.mixture() == nullptr || context.sizes.ep == 1) return false;
-    const TokenDispatcher dispatcher = context.mixture()->dispatcher;
+    const TokenDispatcher dispatcher = context.switches().dispatcher;
     return dispatcher == TokenDispatcher::deep_ep || dispatcher == TokenDispatcher::hybrid_ep;
 }
 
@@ -62,7 +62,7 @@ void send_tokens_once(LayerEditor& layer, const PolicyContext& context) {
     // Tokens are sent unpermuted, with their probabilities and choices. After the exchange the received rows are read and the experts'
     // copies written; before the way back the results are summed.
     const std::int64_t top_k = context.mixture()->top_k;
-    const bool hybrid = context.mixture()->dispatcher == TokenDispatcher::hybrid_ep;
+    const bool hybrid = context.switches().dispatcher == TokenDispatcher::hybrid_ep;
     const bool in_exchange = context.megatron().permute_in_hybrid_ep && hybrid;
     const double received = received_bytes(context, layer.forward_steps());
     const double moved = received * (1 + share_of_different(top_k, static_cast<double>(context.sizes.ep)));
@@ -89,14 +89,14 @@ void send_tokens_once(LayerEditor& layer, const PolicyContext& context) {
             kept.push_back(step);
             kept.back().copies = top_k;
             // For HybridEP 16 multiprocessors reach the rate of 32 (deepseek-ai/DeepEP, docs/README_Hybrid-EP.md): they are no limit.
-            if (!hybrid) kept.back().multiprocessors = dispatcher_multiprocessors(context.mixture()->dispatcher, context.megatron());
+            if (!hybrid) kept.back().multiprocessors = dispatcher_multiprocessors(context.switches().dispatcher, context.megatron());
         }
         *steps = std::move(kept);
     }
 }
 
 bool gathers_tokens(const PolicyContext& context) {
-    return context.mixture() != nullptr && context.mixture()->dispatcher == TokenDispatcher::all_gather;
+    return context.mixture() != nullptr && context.switches().dispatcher == TokenDispatcher::all_gather;
 }
 
 void gather_tokens(LayerEditor& layer, const PolicyContext& context) {
@@ -127,7 +127,7 @@ void multiply_experts_one_by_one(LayerEditor& layer, const PolicyContext& /*cont
 }
 
 bool sorts_in_place(const PolicyContext& context) {
-    return context.mixture() != nullptr && context.mixture()->dispatcher == TokenDispatcher::all_to_all && context.mixture()->experts > 1 &&
+    return context.mixture() != nullptr && context.switches().dispatcher == TokenDispatcher::all_to_all && context.mixture()->experts > 1 &&
            context.sizes.ep * context.sizes.etp == 1;
 }
 
@@ -280,7 +280,7 @@ void fuse_expert_activations(LayerEditor& layer, const PolicyContext& /*context*
 bool pads_expert_rows(const PolicyContext& context) {
     // DeepEP and HybridEP pad during their permutation; a capacity gives aligned numbers of rows.
     return context.mixture() != nullptr && context.mixture()->grouped_gemm && fp8::products(context) &&
-           context.mixture()->dispatcher == TokenDispatcher::all_to_all && !context.mixture()->pad_to_capacity &&
+           context.switches().dispatcher == TokenDispatcher::all_to_all && !context.mixture()->pad_to_capacity &&
            context.mixture()->experts / context.sizes.ep > 1;
 }
 

@@ -97,7 +97,7 @@ inline constexpr std::int64_t kMostDepths = 3;
                                                   std::int64_t rows_of_one = 1, bool with_steps = true);
 /// A trace's tensors and ranges, without steps.
 [[nodiscard]] PieceTrace without_steps(const PieceTrace& trace);
-/// Traces a MoE layer of the model (LayerKinds::mixture_layer). Only the number of rows matters, not how sequences
+/// Traces a MoE layer of the model (LayerKinds::mixture_layers). Only the number of rows matters, not how sequences
 /// and cp divide them. `received`: tokens that this rank's experts receive relative to the even split, at least 1; the number that each
 /// rank sends does not change.
 [[nodiscard]] PieceTrace trace_mixture(const ModelSpec& model, const Layer& layer, const PieceSizes& sizes, double received = 1);

@@ -19,6 +19,23 @@ namespace mgplan::simulator {
     return std::bit_cast<EnumSet<RecomputeModule>>(bits_of(modules) & ~bits_of(others));
 }
 
+/// The options of LayoutSwitches that change what a layer runs under engine megatron; no recording depends on them.
+struct LayerSwitches {
+    TokenDispatcher dispatcher = TokenDispatcher::all_to_all;
+    bool overlap_tp = false;
+    std::int64_t gradient_bytes = 4;  ///< of one element
+
+    bool operator==(const LayerSwitches&) const = default;
+    [[nodiscard]] std::size_t hash() const {
+        const auto& [dispatcher_, overlap_tp_, gradient_bytes_] = *this;
+        return hash_of(dispatcher_, overlap_tp_, gradient_bytes_);
+    }
+};
+
+[[nodiscard]] inline LayerSwitches layer_switches(const ModelSpec& model, const TrainingSpec& training) {
+    return {model.moe ? model.moe->dispatcher : TokenDispatcher::all_to_all, training.overlap_tp, bytes_of(training.grad_dtype)};
+}
+
 /// Everything that the layers of a layout depend on, in addition to the workload. Layouts with equal keys have equal traces, and, if their
 /// groups use equal links, equal costs.
 struct ShardKey {
@@ -29,14 +46,16 @@ struct ShardKey {
     EnumSet<RecomputeModule> modules;  ///< modules of selective recompute; empty without it
     Engine engine = Engine::mgplan;
     OwnFp8 fp8 = OwnFp8::none;  ///< format of linear layers' fp8 GEMMs as run by mgplan
+    LayerSwitches switches;
 
     bool operator==(const ShardKey&) const = default;
     [[nodiscard]] std::size_t hash() const {
-        const auto& [tp_, cp_, ep_, etp_, micro_batch_, sequence_parallel_, cp_comm_type_, modules_, engine_, fp8_] = *this;
-        return hash_of(tp_, cp_, ep_, etp_, micro_batch_, sequence_parallel_, cp_comm_type_, bits_of(modules_), engine_, fp8_);
+        const auto& [tp_, cp_, ep_, etp_, micro_batch_, sequence_parallel_, cp_comm_type_, modules_, engine_, fp8_, switches_] = *this;
+        return hash_of(tp_, cp_, ep_, etp_, micro_batch_, sequence_parallel_, cp_comm_type_, bits_of(modules_), engine_, fp8_, switches_);
     }
 };
 
+/// The key of the layout, without switches.
 [[nodiscard]] inline ShardKey shard_key(const Layout& layout) {
     const ParallelSizes& sizes = layout.sizes;
     const bool selective = layout.recompute == Recompute::selective;
@@ -49,7 +68,8 @@ struct ShardKey {
             layout.cp_comm_type,
             selective ? layout.recompute_modules : EnumSet<RecomputeModule>{},
             layout.engine,
-            OwnFp8::none};
+            OwnFp8::none,
+            {}};
 }
 
 /// The key of pieces without experts: fields that only MoE depends on are set to their defaults.
@@ -57,6 +77,7 @@ struct ShardKey {
     using enum RecomputeModule;
     key.ep = key.etp = 1;
     key.modules = without(key.modules, {moe_act, moe, shared_experts});
+    key.switches.dispatcher = TokenDispatcher::all_to_all;
     return key;
 }
 

@@ -183,7 +183,7 @@ void reduce_behind_products(LayerEditor& layer, const PolicyContext& /*context*/
 }
 
 bool overlaps_tp(const PolicyContext& context) {
-    return context.training.overlap_tp && context.sizes.tp > 1;
+    return context.switches().overlap_tp && context.sizes.tp > 1;
 }
 
 void overlap_in_chunks(LayerEditor& layer, const PolicyContext& /*context*/) {
@@ -252,7 +252,7 @@ double gradient_elements(const PieceStep& step) {
 }  // namespace
 
 bool adds_gradients_apart(const PolicyContext& context) {
-    return !context.megatron().gradient_accumulation_fusion && context.megatron().fully_sharded.kind == FullyShardedKind::none;
+    return !context.megatron().gradient_accumulation_fusion;
 }
 
 void add_gradients_apart(LayerEditor& layer, const PolicyContext& context) {
@@ -322,8 +322,8 @@ void make_table_gradient(LayerEditor& layer, const PolicyContext& context) {
     const std::int64_t element = bytes_of(context.sizes.dtype), rows = context.sizes.rows() * context.model.hidden;
     for (PieceStep& step : layer.backward_steps()) {
         if (!op_named(step, "embedding_backward")) continue;
-        step.op.bytes_read = rows * 2 * element + entries * (element + bytes_of(context.training.grad_dtype));
-        step.op.bytes_written = rows * element + entries * (element + bytes_of(context.training.grad_dtype));
+        step.op.bytes_read = rows * 2 * element + entries * (element + context.switches().gradient_bytes);
+        step.op.bytes_written = rows * element + entries * (element + context.switches().gradient_bytes);
         return;  // only the token table; positions come after it
     }
 }

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "plan/parameters/model_adapter.hpp"
 #include "simulator/collectives/all_gather.hpp"
 #include "simulator/collectives/all_reduce.hpp"
 #include "simulator/collectives/all_to_all.hpp"
@@ -106,7 +107,7 @@ PieceCost both(PieceCost one, const PieceCost& other) {
 /// Share of a hidden exchange's time by which it slows down concurrent GEMMs. Inside a domain kernels of DeepEP and HybridEP occupy
 /// multiprocessors, which GEMMs then lack. Across domains, and for NCCL's kernels, the value is calibrated.
 double exchange_overlap_cost(const Shard& shard) {
-    const TokenDispatcher dispatcher = shard.model().moe->dispatcher;
+    const TokenDispatcher dispatcher = shard.switches.dispatcher;
     const bool own_kernels = dispatcher == TokenDispatcher::deep_ep || dispatcher == TokenDispatcher::hybrid_ep;
     if (!own_kernels || shard.megatron() == nullptr || shard.paths->ep.crosses_network()) return shard.calibration->expert_overlap_cost;
     const auto occupied = static_cast<double>(timed::dispatcher_multiprocessors(dispatcher, *shard.megatron()));
@@ -220,9 +221,14 @@ PieceCost price_piece(const PieceSteps& forward, const PieceSteps& backward, con
 
 namespace {
 
+/// Costs of the halves of one of LayerKinds::plain_layers. `windowed`: of the mixer with the model's window.
+struct PlainCosts {
+    PieceCost mixer, windowed, feed_forward;
+};
+
 /// Costs that do not depend on experts.
 struct DenseCosts {
-    std::vector<PieceCost> mixers, windowed, feed_forwards;  ///< by their indices in LayerKinds, without MoE; windowed: with the window
+    std::vector<PlainCosts> layers;  ///< by LayerKinds::plain_layers
     PieceCost embedding, head;
     PieceCost prediction;  ///< one depth of multi-token prediction without its layer, embedding and loss
 };
@@ -272,32 +278,17 @@ bool grow_collectives(PieceSteps& two, PieceSteps& four, std::int64_t ranks) {
     return of_two == two.end() && of_four == four.end();
 }
 
-/// Everything that the costs of a shard's pieces depend on, switches included.
-struct PricedKey {
-    ShardKey shard;
-    std::int64_t rows = 0;  ///< rows of a MoE layer
-    LinksKey links;
-    bool overlap_tp = false;          ///< tp overlap is on, and tp > 1
-    std::int64_t gradient_bytes = 0;  ///< bytes of one gradient element
-    TokenDispatcher dispatcher{};     ///< set for MoE layers
-    bool operator==(const PricedKey&) const = default;
-    [[nodiscard]] std::size_t hash() const {
-        const auto& [shard_, rows_, links_, overlap_tp_, gradient_bytes_, dispatcher_] = *this;
-        return hash_of(shard_, rows_, links_, overlap_tp_, gradient_bytes_, dispatcher_);
-    }
-};
-
 }  // namespace
 
 struct RecordedCosts::Priced {
-    SharedMemo<PricedKey, DenseCosts> dense;
-    SharedMemo<PricedKey, MixtureCosts> mixtures;  ///< without hidden exchanges
+    SharedMemo<CostKey, DenseCosts> dense;
+    SharedMemo<CostKey, MixtureCosts> mixtures;  ///< without hidden exchanges
 };
 
 struct RecordedCosts::State {
     const Workload& workload;
-    LayerKinds kinds;
-    ShardRecords records;
+    const LayerKinds& kinds;
+    ShardLayers& records;
     std::shared_ptr<Priced> priced;
 
     [[nodiscard]] const ModelSpec& model() const { return workload.model; }
@@ -326,7 +317,7 @@ struct RecordedCosts::State {
     /// Attention over a larger ring, extrapolated from the recording of `four` parts; nothing if the steps do not allow it.
     [[nodiscard]] std::optional<PieceCost> ring_attention(const Shard& shard, const PieceSizes& sizes, const PieceTrace& four,
                                                           std::size_t plain_layer) const {
-        const ShardRecords::Record record = records.two_parts(sizes, plain_layer);
+        const TracePointer record = records.dense_steps(sizes, plain_layer, ShardLayers::RingParts::two);
         const PieceTrace& two = *record;
         if (sizes.cp_comm_type != CpCommType::all_gather)
             return further_parts(price(two, Piece::attention, shard), price(four, Piece::attention, shard), sizes.cp);
@@ -343,13 +334,14 @@ struct RecordedCosts::State {
         return further_parts(price_piece(forward, backward, shard), price_piece(forward_of_four, backward_of_four, shard), sizes.cp);
     }
 
-    void add_mixer(const Shard& shard, const PieceSizes& sizes, const PieceTrace& trace, std::size_t plain_layer, DenseCosts& costs) const {
-        if (kinds.mixers[plain_layer].carries_state) {
-            costs.mixers.push_back(price(trace, Piece::recurrent, shard));
+    /// Sets the costs of the mixer of a plain layer from its trace.
+    void price_mixer(const Shard& shard, const PieceSizes& sizes, const PieceTrace& trace, std::size_t plain_layer,
+                     PlainCosts& costs) const {
+        const Mixer& mixer = *kinds.plain_layers[plain_layer].mixer;
+        if (carries_state(mixer)) {
+            costs.mixer = price(trace, Piece::recurrent, shard);
             // tp divides its heads.
-            costs.mixers.back().forward_flops += model_flops_of_state(*kinds.mixers[plain_layer].layer.mixer,
-                                                                      static_cast<double>(sizes.rows()) / static_cast<double>(sizes.tp));
-            costs.windowed.emplace_back();
+            costs.mixer.forward_flops += model_flops_of_state(mixer, static_cast<double>(sizes.rows()) / static_cast<double>(sizes.tp));
             return;
         }
         const std::int64_t window = model().sliding_window;
@@ -359,78 +351,87 @@ struct RecordedCosts::State {
             const bool whole = !ring || sizes.cp % kRingParts != 0;
             attention = whole ? price(trace, Piece::attention, shard) : ring_attention(shard, sizes, trace, plain_layer);
         }
-        costs.mixers.push_back(attention ? *attention : recorded_attention(shard, sizes, 0, plain_layer));
-        costs.windowed.push_back(window > 0 ? recorded_attention(shard, sizes, window, plain_layer) : costs.mixers.back());
+        costs.mixer = attention ? *attention : recorded_attention(shard, sizes, 0, plain_layer);
+        costs.windowed = window > 0 ? recorded_attention(shard, sizes, window, plain_layer) : costs.mixer;
     }
 
-    [[nodiscard]] PricedKey key_of(const ShardKey& half, std::int64_t rows, const LinksKey& links) const {
-        const TrainingSpec& training = workload.training;
-        return {half, rows, links, training.overlap_tp && half.tp > 1, bytes_of(training.grad_dtype), {}};
+    /// The shard with the rates of the layer's precision.
+    static Shard at_precision_of(const Layer& layer, Shard shard) {
+        if (layer.precision == LayerPrecision::bf16) shard.rates.products = shard.rates.storage;
+        return shard;
     }
 
     [[nodiscard]] DenseCosts price_dense(const Shard& shard, const PieceSizes& sizes) const {
         DenseCosts costs;
-        for (std::size_t layer = 0; layer < kinds.plain_layers.size(); ++layer) {
-            const ShardRecords::Record record = records.dense(sizes, layer);
+        for (std::size_t i = 0; i < kinds.plain_layers.size(); ++i) {
+            const TracePointer record = records.dense_steps(sizes, i);
             const PieceTrace& trace = *record;
-            if (layer < kinds.mixers.size()) add_mixer(shard, sizes, trace, layer, costs);
-            if (trace.holds(Piece::dense)) costs.feed_forwards.push_back(price(trace, Piece::dense, shard));
-            if (layer > 0) continue;
+            const Layer& layer = kinds.plain_layers[i];
+            const Shard of_layer = at_precision_of(layer, shard);
+            PlainCosts& halves = costs.layers.emplace_back();
+            if (layer.mixer) price_mixer(of_layer, sizes, trace, i, halves);
+            if (trace.holds(Piece::dense)) halves.feed_forward = price(trace, Piece::dense, of_layer);
+            if (i > 0) continue;
             costs.embedding = price(trace, Piece::embedding, shard);
             costs.head = both(price(trace, Piece::norm, shard), price(trace, Piece::loss, shard));
         }
         if (model().mtp_layers > 0) {
-            const ShardRecords::Record prediction = records.prediction(sizes);
+            const TracePointer prediction = records.prediction_steps(sizes);
             costs.prediction = both(price(*prediction, Piece::mtp_front, shard), price(*prediction, Piece::mtp_end, shard));
         }
         return costs;
     }
 
     const DenseCosts& dense_costs(const Shard& shard, const PieceSizes& sizes, const LinksKey& links) {
-        return priced->dense.of(key_of(without_experts(sizes), 0, links), [&] { return price_dense(shard, sizes); });
+        return priced->dense.of({without_experts(sizes), links}, [&] { return price_dense(shard, sizes); });
     }
 
-    [[nodiscard]] MixtureCosts price_mixture(const Shard& shard, const PieceSizes& sizes) const {
-        const ShardRecords::Record trace = records.mixture(sizes, shard.busiest_experts);
+    [[nodiscard]] MixtureCosts price_mixture(const Shard& of_training, const PieceSizes& sizes, std::size_t layer) const {
+        const Shard shard = at_precision_of(kinds.mixture_layers[layer], of_training);
+        const TracePointer trace = records.mixture_steps(sizes, layer, shard.busiest_experts);
         const PieceSteps &forward = trace->range(Piece::mixture, false).steps, &backward = trace->range(Piece::mixture, true).steps;
         return {price_piece(forward, backward, shard), price_piece(router_steps(forward), router_steps(backward), shard),
                 mixture_nodes(forward, backward, shard)};
     }
 
-    /// MoE layer without hidden exchanges.
-    const MixtureCosts& mixture_costs(const Shard& shard, const PieceSizes& sizes, const LinksKey& links) {
+    /// One of LayerKinds::mixture_layers without hidden exchanges.
+    const MixtureCosts& mixture_costs(const Shard& shard, const PieceSizes& sizes, const LinksKey& links, std::size_t layer) {
         ShardKey half = mixture_alone(sizes);
         // The sums of the load-balancing loss run over tp and cp, whatever the number of rows.
         if (model().moe->auxiliary_loss > 0) half.cp = sizes.cp;
-        PricedKey key = key_of(half, sizes.rows(), links);
-        key.dispatcher = model().moe->dispatcher;
-        return priced->mixtures.of(key, [&] { return price_mixture(shard, sizes); });
+        return priced->mixtures.of({half, links, false, sizes.rows(), layer}, [&] { return price_mixture(shard, sizes, layer); });
     }
 
-    LayerCosts costs(const Shard& shard, const PieceSizes& sizes, const LinksKey& links, bool with_mixtures) {
-        const DenseCosts& pieces = dense_costs(shard, sizes, links);
+    LayerCosts costs(const CostKey& key, const Shard& shard, PieceSizes sizes, bool with_mixtures) {
+        sizes.switches = key.shard.switches;
+        const DenseCosts& pieces = dense_costs(shard, sizes, key.links);
         LayerCosts costs;
-        if (!pieces.mixers.empty()) costs.attention = pieces.mixers.front();
+        costs.attention = pieces.layers.front().mixer;
         const bool plain = std::any_of(kinds.kinds.begin(), kinds.kinds.end(), [](const LayerKindHalves& kind) { return !kind.mixture; });
-        if (plain && !pieces.feed_forwards.empty()) costs.dense_mlp = pieces.feed_forwards.front();
-        const MixtureCosts* mixture = nullptr;
+        if (plain) costs.dense_mlp = pieces.layers.front().feed_forward;
+        std::vector<const MixtureCosts*> mixtures;  // by LayerKinds::mixture_layers
         if (with_mixtures && kinds.mixture() != LayerKindHalves::kNone) {
-            mixture = &mixture_costs(shard, sizes, links);
-            costs.experts = mixture->all;
-            costs.router = mixture->router;
+            for (std::size_t layer = 0; layer < kinds.mixture_layers.size(); ++layer)
+                mixtures.push_back(&mixture_costs(shard, sizes, key.links, layer));
+            costs.experts = mixtures.front()->all;
+            costs.router = mixtures.front()->router;
         }
         costs.layers.reserve(kinds.size());
         for (const LayerKindHalves& kind : kinds.kinds) {
             LayerCosts::Layer& layer = costs.layers.emplace_back();
             layer.mixture = kind.mixture;
-            if (kind.mixer != LayerKindHalves::kNone)
-                layer.cost = (kind.windowed ? pieces.windowed : pieces.mixers)[static_cast<std::size_t>(kind.mixer)];
+            if (kind.mixer != LayerKindHalves::kNone) {
+                const PlainCosts& halves = pieces.layers[kinds.plain_layer(kind, kind.mixer)];
+                layer.cost = kind.windowed ? halves.windowed : halves.mixer;
+            }
             if (kind.mixture) {
+                if (mixtures.empty()) continue;
+                const MixtureCosts& mixture = *mixtures[LayerKinds::mixture_layer(kind)];
                 const PieceCost mixer = layer.cost;
-                layer.cost += costs.experts;
-                if (mixture != nullptr && workload.training.overlap_moe) hide_exchanges(layer.cost, mixer, mixture->nodes, shard);
+                layer.cost += mixture.all;
+                if (key.overlap_moe) hide_exchanges(layer.cost, mixer, mixture.nodes, shard);
             } else if (kind.feed_forward != LayerKindHalves::kNone) {
-                layer.cost += pieces.feed_forwards[static_cast<std::size_t>(kind.feed_forward)];
+                layer.cost += pieces.layers[kinds.plain_layer(kind, kind.feed_forward)].feed_forward;
             }
         }
         costs.embedding = pieces.embedding;
@@ -445,17 +446,17 @@ struct RecordedCosts::State {
     }
 };
 
-RecordedCosts::RecordedCosts(const Workload& workload, ShardRecords records, const RecordedCosts* others)
-    : state_(std::make_unique<State>(State{workload, layer_kinds(workload.model, workload.training.megatron), std::move(records),
-                                           others != nullptr ? others->state_->priced : std::make_shared<Priced>()})) {}
+RecordedCosts::RecordedCosts(const Workload& workload, ShardLayers& records, const RecordedCosts* others)
+    : state_(std::make_unique<State>(
+          State{workload, records.kinds(), records, others != nullptr ? others->state_->priced : std::make_shared<Priced>()})) {}
 RecordedCosts::~RecordedCosts() = default;
 
-LayerCosts RecordedCosts::of(const Shard& shard, const PieceSizes& sizes, const LinksKey& links) {
-    return state_->costs(shard, sizes, links, true);
+LayerCosts RecordedCosts::of(const CostKey& key, const Shard& shard, const PieceSizes& sizes) {
+    return state_->costs(key, shard, sizes, true);
 }
 
-LayerCosts RecordedCosts::without_mixtures(const Shard& shard, const PieceSizes& sizes, const LinksKey& links) {
-    return state_->costs(shard, sizes, links, false);
+LayerCosts RecordedCosts::without_mixtures(const CostKey& key, const Shard& shard, const PieceSizes& sizes) {
+    return state_->costs(key, shard, sizes, false);
 }
 
 }  // namespace mgplan::simulator

@@ -3,11 +3,11 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <memory>
 
 #include "plan/layout/rank_groups.hpp"
 #include "simulator/compute/layer_costs.hpp"
+#include "simulator/memory/shard_layers.hpp"
 #include "simulator/piece/memo_key.hpp"
 #include "simulator/piece/piece_trace.hpp"
 #include "simulator/price/exchange_schedule.hpp"
@@ -51,32 +51,36 @@ struct LinksKey {
     }
 };
 
-/// Recorded traces of a shard with their steps, under the engine's policies. Dense pieces: of one of LayerKinds::plain_layers. `two_parts`:
-/// dense pieces with the sequence over a ring of two ranks, with the same number of rows on each as `dense`, which records four parts for a
-/// larger ring. `mixture`: a MoE layer with `received` as in trace_mixture().
-struct ShardRecords {
-    using Record = std::shared_ptr<const PieceTrace>;
-    std::function<Record(const PieceSizes&, std::size_t plain_layer)> dense, two_parts;
-    std::function<Record(const PieceSizes&)> prediction;
-    std::function<Record(const PieceSizes&, double received)> mixture;
+/// Everything that the costs of a layout's layers depend on, or those of a part of them.
+struct CostKey {
+    ShardKey shard;
+    LinksKey links;
+    bool overlap_moe = false;  ///< of whole layers
+    std::int64_t rows = 0;     ///< of a MoE layer alone
+    std::size_t layer = 0;     ///< its index in LayerKinds::mixture_layers
+    bool operator==(const CostKey&) const = default;
+    [[nodiscard]] std::size_t hash() const {
+        const auto& [shard_, links_, overlap_moe_, rows_, layer_] = *this;
+        return hash_of(shard_, links_, overlap_moe_, rows_, layer_);
+    }
 };
 
 /// Costs of layers computed from recordings of model/, modified for engine megatron by its policies. Each half-layer is computed once for
 /// all layouts with equal key, from the same recordings as its memory. A ring of more than four ranks is extrapolated from rings of two and
-/// four ranks with the same number of rows each: every further rank adds the same step. Not thread-safe. The workload and the objects that
-/// `records` refers to must outlive it.
+/// four ranks with the same number of rows each: every further rank adds the same step. Not thread-safe. Workload and `records` must
+/// outlive it.
 class RecordedCosts {
 public:
-    /// Shares the results of `others`, if not null, whose workload differs only in LayoutSwitches; `others` may belong to another thread.
-    RecordedCosts(const Workload& workload, ShardRecords records, const RecordedCosts* others);
+    /// Shares the half-layers of `others`, if not null, whose workload is equal; `others` may belong to another thread.
+    RecordedCosts(const Workload& workload, ShardLayers& records, const RecordedCosts* others);
     ~RecordedCosts();
     RecordedCosts(const RecordedCosts&) = delete;
     RecordedCosts& operator=(const RecordedCosts&) = delete;
 
-    /// `sizes` and `links` must be those of the shard's layout.
-    [[nodiscard]] LayerCosts of(const Shard& shard, const PieceSizes& sizes, const LinksKey& links);
+    /// `key`: of the shard's layout. `sizes`: ShardLayers::sizes() of it.
+    [[nodiscard]] LayerCosts of(const CostKey& key, const Shard& shard, const PieceSizes& sizes);
     /// Costs with MoE layers at zero; does not record them.
-    [[nodiscard]] LayerCosts without_mixtures(const Shard& shard, const PieceSizes& sizes, const LinksKey& links);
+    [[nodiscard]] LayerCosts without_mixtures(const CostKey& key, const Shard& shard, const PieceSizes& sizes);
 
 private:
     struct Priced;

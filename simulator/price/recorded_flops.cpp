@@ -107,7 +107,7 @@ double model_flops(const ModelSpec& model, const BatchSpec& batch) {
         ends = flops_of(trace, Piece::embedding) + flops_of(trace, Piece::norm);
     }
     const double mixture =
-        kinds.mixture() == LayerKindHalves::kNone ? 0 : flops_of(trace_mixture(counted, kinds.mixture_layer, one), Piece::mixture);
+        kinds.mixture() == LayerKindHalves::kNone ? 0 : flops_of(trace_mixture(counted, kinds.mixture_layers.front(), one), Piece::mixture);
     const auto of_half = [](const std::vector<double>& halves, int half) {
         return half == LayerKindHalves::kNone ? 0.0 : halves[static_cast<std::size_t>(half)];
     };

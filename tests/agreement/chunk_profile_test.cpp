@@ -159,9 +159,9 @@ TEST_P(ChunkProfileOf, IsThatOfTheWholeChunk) {
         const LayerKinds kinds = layer_kinds(model);
         std::vector<PieceProfiles> plain;
         for (const Layer& layer : kinds.plain_layers) plain.push_back(piece_profiles(trace_dense_pieces(model, layer, sizes)));
-        PieceProfiles mixtures{};
-        if (model.moe) mixtures = piece_profiles(trace_mixture(model, kinds.mixture_layer, sizes));
-        ShardProfiles shard = shard_profiles(kinds, plain, model.moe ? &mixtures : nullptr, sizes, model.hidden, model.streams());
+        std::vector<PieceProfiles> mixtures;
+        for (const Layer& layer : kinds.mixture_layers) mixtures.push_back(piece_profiles(trace_mixture(model, layer, sizes)));
+        ShardProfiles shard = shard_profiles(kinds, plain, mixtures, sizes, model.hidden, model.streams());
         if (model.mtp_layers > 0) {
             shard.prediction = prediction_profiles(trace_prediction(model, sizes, false));
             shard.recomputed_prediction = prediction_profiles(trace_prediction(model, sizes, true));
@@ -190,14 +190,14 @@ TEST_P(ChunkProfileOf, IsThatOfTheWholeChunk) {
                 const bool recomputed = recomputes_prediction(full ? &recompute : nullptr);
                 EXPECT_EQ(recipe.weigh(StepDeltas(shard, recomputed)), weight);
                 if (!model.moe) continue;
-                ShardProfiles without = shard_profiles(kinds, plain, nullptr, sizes, model.hidden, model.streams());
+                ShardProfiles without = shard_profiles(kinds, plain, {}, sizes, model.hidden, model.streams());
                 without.prediction = shard.prediction;
                 without.recomputed_prediction = shard.recomputed_prediction;
                 StepDeltas steps(without, recomputed);
                 for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
                     if (kinds.kinds[kind].mixture)
                         steps.set_mixture(kind, deltas_of(mixer_profile(kinds, plain, kinds.kinds[kind])),
-                                          deltas_of(mixtures[static_cast<std::size_t>(Piece::mixture)]));
+                                          deltas_of(mixtures.front()[static_cast<std::size_t>(Piece::mixture)]));
                 }
                 EXPECT_EQ(recipe.weigh(steps), weight);
             }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include "plan/layout/layout_switches.hpp"
 #include "plan/parameters/parameters.hpp"
 #include "planner/candidates.hpp"
 #include "simulator/cost_model.hpp"
@@ -250,6 +251,36 @@ RC_GTEST_PROP(CostModelProperties, HidingCommunicationNeverTakesLonger, ()) {
         Workload hidden = workload;
         hidden.training.*overlap = true;
         RC_ASSERT(CostModel(hidden).estimate_seconds(layout) <= seconds * (1 + 1e-12));
+    }
+}
+
+/// In any order of layouts, records and costs that other switches left behind included.
+TEST(CostModel, PredictsALayoutWithSwitchesAsAJobThatHasThem) {
+    Workload workload = workload_of(mixture(4), 16, 32, 1024);
+    planner::SearchSpace wanted;
+    wanted.engine = Engine::megatron;
+    Layout layout;
+    for (const Layout& one : legal_layouts(workload, wanted)) {
+        if (one.sizes.tp == 2 && one.sizes.ep == 4 && one.sizes.pp == 2) layout = one;
+    }
+    ASSERT_EQ(layout.sizes.ep, 4);
+    CostModel model(workload);
+    std::vector<LayoutSwitches> choices;
+    for (const auto dispatcher : {std::optional<TokenDispatcher>{}, std::optional{TokenDispatcher::deep_ep}}) {
+        for (unsigned bits = 0; bits < 16; ++bits)
+            choices.push_back({dispatcher, (bits & 1U) != 0, (bits & 2U) != 0, (bits & 4U) != 0, (bits & 8U) != 0});
+    }
+    for (std::size_t i = 0; i < 2 * choices.size(); ++i) {
+        const LayoutSwitches& choice = choices[i * 7 % choices.size()];
+        Workload with = workload;
+        apply_switches(choice, with.model, with.training);
+        Layout switched = layout;
+        switched.switches = std::make_shared<const LayoutSwitches>(choice);
+        CostModel fresh(with);
+        EXPECT_EQ(model.estimate_seconds(switched), fresh.estimate_seconds(layout)) << i;
+        EXPECT_EQ(model.exact_seconds(switched), fresh.exact_seconds(layout)) << i;
+        EXPECT_EQ(model.peaks(switched).deciding, fresh.peaks(layout).deciding) << i;
+        EXPECT_EQ(model.replayed_memory(switched).worst.peak_bytes(), fresh.replayed_memory(layout).worst.peak_bytes()) << i;
     }
 }
 

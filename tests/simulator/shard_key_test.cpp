@@ -36,6 +36,23 @@ TEST(ShardKey, TellsApartWhatLayersDependOn) {
     EXPECT_EQ(hashes.size(), kChanges.size() + 1) << "the hash takes every field";
 }
 
+TEST(ShardKey, TellsSwitchesOfLayersApart) {
+    ModelSpec model;
+    model.moe.emplace();
+    const TrainingSpec training;
+    std::set<std::size_t> hashes;
+    for (const LayoutSwitches& choice : {LayoutSwitches{}, LayoutSwitches{.dispatcher = TokenDispatcher::deep_ep},
+                                         LayoutSwitches{.overlap_tp = true}, LayoutSwitches{.bf16_gradients = true}}) {
+        ModelSpec switched = model;
+        TrainingSpec with = training;
+        apply_switches(choice, switched, with);
+        ShardKey key;
+        key.switches = layer_switches(switched, with);
+        hashes.insert(key.hash());
+    }
+    EXPECT_EQ(hashes.size(), 4U);
+}
+
 /// Every module that a set can hold, those too that there are not yet.
 TEST(ShardKey, TellsEverySetOfModulesApart) {
     constexpr unsigned kMostModules = 32;
@@ -70,10 +87,12 @@ TEST(ShardKey, HalvesOfALayerLeaveOutWhatOnlyTheOtherDependsOn) {
     key.cp_comm_type = CpCommType::a2a;
     key.engine = Engine::megatron;
     key.modules = {core_attn, mlp, moe_act, layernorm, mla_up_proj, moe, shared_experts, kNew};
+    key.switches = {.dispatcher = TokenDispatcher::deep_ep, .overlap_tp = true, .gradient_bytes = 2};
 
     ShardKey dense = key;
     dense.ep = dense.etp = 1;
     dense.modules = {core_attn, mlp, layernorm, mla_up_proj, kNew};
+    dense.switches.dispatcher = TokenDispatcher::all_to_all;
     EXPECT_EQ(without_experts(key), dense);
 
     ShardKey mixture = key;

@@ -9,7 +9,7 @@ namespace mgplan::simulator {
 /// The layer in which the mixer and the dense feed-forward are recorded, or the experts.
 inline Layer traced_layer(const ModelSpec& model, bool mixture = false) {
     const LayerKinds kinds = layer_kinds(model);
-    return mixture ? kinds.mixture_layer : kinds.plain_layers.front();
+    return mixture ? kinds.mixture_layers.front() : kinds.plain_layers.front();
 }
 
 inline PieceTrace trace_dense_pieces(const ModelSpec& model, const PieceSizes& sizes) {

@@ -55,7 +55,7 @@ TEST(LayerKinds, OfFieldsAreAttentionWithAnMlpOrExpertsAndAWindowOrNone) {
     EXPECT_THAT(kinds.first_layer, ElementsAre(0, 1, 2));
     EXPECT_EQ(kinds.plain_layers.size(), 1U);
     EXPECT_TRUE(feed_forward_as<Mlp>(kinds.plain_layers.front()));
-    EXPECT_TRUE(feed_forward_as<Mixture>(kinds.mixture_layer));
+    EXPECT_TRUE(feed_forward_as<Mixture>(kinds.mixture_layers.front()));
 }
 
 TEST(LayerKinds, TellFirstAndLastLayersInBf16Apart) {
@@ -71,6 +71,10 @@ TEST(LayerKinds, TellFirstAndLastLayersInBf16Apart) {
     EXPECT_TRUE(kinds.kinds[1].in_bf16);
     EXPECT_THAT(kinds.without_window, ElementsAre(0, 1)) << "they hold other bytes";
     EXPECT_EQ(kinds.of_prediction, 0) << "which has no number";
+    ASSERT_EQ(kinds.plain_layers.size(), 2U);
+    EXPECT_EQ(kinds.plain_layers[kinds.plain_layer(kinds.kinds[0], 0)].precision, LayerPrecision::of_training);
+    EXPECT_EQ(kinds.plain_layers[kinds.plain_layer(kinds.kinds[1], 0)].precision, LayerPrecision::bf16);
+    EXPECT_TRUE(kinds.mixture_layers.empty()) << "no experts";
     switches.bf16_layers_at_start = 5;
     EXPECT_THAT(layer_kinds(model, switches).of_layer, testing::Each(1)) << "all, but for the prediction's";
 }
@@ -108,8 +112,8 @@ TEST(LayerKinds, OfPartsAreTheirHalvesEachRecordedOnce) {
     EXPECT_TRUE(feed_forward_as<Mlp>(kinds.plain_layers[0]));
     EXPECT_TRUE(mixer_as<Attention>(kinds.plain_layers[1]));
     EXPECT_FALSE(kinds.plain_layers[1].feed_forward);
-    EXPECT_FALSE(kinds.mixture_layer.mixer);
-    EXPECT_TRUE(feed_forward_as<Mixture>(kinds.mixture_layer));
+    EXPECT_FALSE(kinds.mixture_layers.front().mixer);
+    EXPECT_TRUE(feed_forward_as<Mixture>(kinds.mixture_layers.front()));
 }
 
 TEST(LayerKinds, OneKindOfMixtureHasAPrice) {

@@ -27,6 +27,7 @@ protected:
         PieceSizes own = sizes;
         own.traits.architecture = workload.cluster.compute_capability;
         own.traits.fused_attention = workload.training.attention == AttentionBackend::flash;
+        own.switches = layer_switches(workload.model, workload.training);
         PieceTrace trace = piece == Piece::mixture ? trace_mixture(workload.model, own) : trace_dense_pieces(workload.model, own);
         if (own.engine == Engine::megatron)
             apply_megatron_policies(trace, {workload.model, traced_layer(workload.model, piece == Piece::mixture), workload.training, own});
@@ -36,6 +37,7 @@ protected:
     [[nodiscard]] PieceCost cost(Piece piece) const {
         const TrainingRates rates(workload.cluster, calibration, workload.training);
         Shard shard{sizes};
+        shard.switches = layer_switches(workload.model, workload.training);
         shard.workload = &workload;
         shard.calibration = &calibration;
         shard.rates = rates.ops();
