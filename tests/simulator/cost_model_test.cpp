@@ -267,8 +267,10 @@ TEST(CostModel, PredictsALayoutWithSwitchesAsAJobThatHasThem) {
     CostModel model(workload);
     std::vector<LayoutSwitches> choices;
     for (const auto dispatcher : {std::optional<TokenDispatcher>{}, std::optional{TokenDispatcher::deep_ep}}) {
-        for (unsigned bits = 0; bits < 16; ++bits)
-            choices.push_back({dispatcher, (bits & 1U) != 0, (bits & 2U) != 0, (bits & 4U) != 0, (bits & 8U) != 0});
+        for (unsigned bits = 0; bits < 32; ++bits) {
+            const auto sharding = (bits & 16U) != 0 ? parse_sharding_word("fsdp") : std::nullopt;
+            choices.push_back({sharding, dispatcher, (bits & 1U) != 0, (bits & 2U) != 0, (bits & 4U) != 0, (bits & 8U) != 0});
+        }
     }
     for (std::size_t i = 0; i < 2 * choices.size(); ++i) {
         const LayoutSwitches& choice = choices[i * 7 % choices.size()];
