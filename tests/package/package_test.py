@@ -48,7 +48,7 @@ def check_examples(prefix, scratch):
     lines = check_example("predict_from_code", prefix, scratch)
     check(len(lines) == 4 and lines[0].startswith("tp 1:") and lines[3].startswith("tp 8:"), f"the example printed {lines}")
     lines = check_example("rank_layouts", prefix, scratch)
-    check(len(lines) == 10 and lines[0].startswith("1: tp"), f"the example printed {lines}")
+    check(2 <= len(lines) <= 10 and lines[0].startswith("1: tp"), f"the example printed {lines}")
 
 
 def check_example(name, prefix, scratch):
