@@ -90,7 +90,7 @@ Table figures(const ClusterSpec& cluster, bool short_sources) {
     link("PCIe", "pcie", cluster.pcie);
     link("network per GPU", "network", cluster.network);
     if (cluster.direct_links) row("links", "one for each pair of GPUs", "", "direct_links");
-    row("network kind", std::string(to_string(cluster.network_kind)), "", "network_kind");
+    if (cluster.sources.contains("network_kind")) row("network kind", std::string(to_string(cluster.network_kind)), "", "network_kind");
     row("NICs per node", std::to_string(cluster.nics_per_node), "", "nics_per_node");
     row("NVLink SHARP", cluster.nvls ? "yes" : "no", "", "nvls");
     row("compute capability", fmt::format("{}.{}", cluster.compute_capability / 10, cluster.compute_capability % 10), "",

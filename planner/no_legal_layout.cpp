@@ -30,13 +30,13 @@ void add_hopeless(std::vector<std::string>& messages, const Workload& workload, 
     messages.insert(messages.end(), first.begin(), first.end());
 }
 
+/// Adds the nearest batches that suit a layout to the last message, which says why this one does not.
 void add_legal_batches(std::vector<std::string>& messages, const Workload& workload, const SearchSpace& space) {
     std::vector<std::string> nearest;
     for (const std::int64_t batch : nearest_legal_batches(workload, space)) nearest.push_back(with_thousands(batch));
-    if (nearest.empty()) return;
-    messages.push_back(fmt::format("global batch = {} suits no layout of {} with these options; the nearest that {}: {}",
-                                   with_thousands(workload.batch.global_batch), counted(workload.world, "GPU"),
-                                   nearest.size() > 1 ? "do" : "does", fmt::join(nearest, " and ")));
+    if (nearest.empty() || messages.empty()) return;
+    messages.back() += nearest.size() > 1 ? fmt::format("; the nearest batches that suit a layout: {}", fmt::join(nearest, " and "))
+                                          : fmt::format("; the nearest batch that suits a layout: {}", nearest.front());
 }
 
 Level level_of(std::string_view name) {

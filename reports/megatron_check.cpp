@@ -13,12 +13,12 @@
 #include "plan/plan.hpp"
 #include "plan/text/shell_quoting.hpp"
 #include "plan/text/text.hpp"
+#include "reports/blind_accuracy.hpp"
 #include "reports/flag_account.hpp"
 #include "reports/layout_fields.hpp"
 #include "reports/layout_report.hpp"
 #include "reports/model_summary.hpp"
 #include "reports/prediction_json.hpp"
-#include "reports/published_accuracy.hpp"
 #include "reports/training_report.hpp"
 
 namespace mgplan::reports {

@@ -13,11 +13,11 @@
 #include <nlohmann/json.hpp>
 
 #include "plan/text/text.hpp"
+#include "reports/blind_accuracy.hpp"
 #include "reports/html_page.hpp"
 #include "reports/iteration_page.hpp"
 #include "reports/layout_report.hpp"
 #include "reports/memory_terms.hpp"
-#include "reports/published_accuracy.hpp"
 #include "reports/rejections.hpp"
 #include "reports/time_terms.hpp"
 

@@ -17,7 +17,7 @@ struct EmbeddedFile {
 /// Files of configs/clusters in alphabetical order.
 [[nodiscard]] std::span<const EmbeddedFile> embedded_clusters();
 
-/// Files of configs/accuracy: what tests/accuracy/score found last (reports/published_accuracy.hpp).
+/// Files of configs/accuracy: errors of blind runs (reports/blind_accuracy.hpp).
 [[nodiscard]] std::span<const EmbeddedFile> embedded_accuracy();
 
 /// Files of configs/recipes in alphabetical order (formats/megatron/bridge_recipes.hpp).

@@ -23,6 +23,8 @@ import recipes
 
 HERE = Path(__file__).resolve().parent
 FOLDER = HERE / "blind"
+ROOT = HERE.parent.parent
+SUMMARY = ROOT / "configs" / "accuracy" / "blind.json"  # in the binary, which says it under its tables
 OVER_LIMIT, REFUSED = 3, 2  # exit codes of a prediction that does not fit, and of a refused one
 FEWEST = 10  # blind records that a family needs for a figure
 LARGE = 0.05  # change of a pair that counts as large
@@ -153,6 +155,22 @@ def table(records, predictions):
     return head + lines
 
 
+def groups(all_of):
+    """Errors of the frozen predictions by family, and by family and GPU, where there are enough: what a command says of its own accuracy."""
+    found = collections.defaultdict(list)
+    for record in all_of.records:
+        prediction = all_of.frozen[record["id"]]
+        if record.get("counts_time") and record.get("seconds") and "refused" not in prediction:
+            for gpu in ("", record["gpu"].split("-")[0]):
+                found[record["family"], gpu].append(prediction["seconds"] / record["seconds"] - 1)
+    return [{"family": family, "gpu": gpu, "runs": len(errors), "mean_error": round(statistics.fmean(map(abs, errors)), 4),
+             "bias": round(statistics.fmean(errors), 4)} for (family, gpu), errors in sorted(found.items()) if len(errors) >= FEWEST]
+
+
+def groups_text(all_of):
+    return "[\n" + ",\n".join("  " + json.dumps(group) for group in groups(all_of)) + "\n]\n"
+
+
 KINDS = (("GPU", lambda name: name == "gpu"), ("release", lambda name: name == "software"),
          ("precision", lambda name: name == "precision" or "fp8" in name or "fp4" in name or name in ("reuse-grad-buf-for-mxfp8-param-ag",)),
          ("dispatcher", lambda name: "dispatcher" in name or "deepep" in name or name in ("moe-hybridep-num-sms",)),
@@ -244,8 +262,11 @@ def main():
     all_of = Records()
     if said.verb == "freeze":
         print(freeze(said.mgplan, all_of))
+        SUMMARY.write_text(groups_text(Records()), encoding="utf-8")
         return 0
     found = problems(all_of, added_by(FOLDER / "records.jsonl"))
+    if not found and SUMMARY.read_text(encoding="utf-8") != groups_text(all_of):
+        found.append(f"{SUMMARY.relative_to(ROOT)} differs from the records; run tests/accuracy/blind.py freeze MGPLAN")
     for line in found:
         print(line, file=sys.stderr)
     if said.verb == "check" or found:

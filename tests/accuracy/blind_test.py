@@ -25,6 +25,15 @@ def records_of(records, predictions, tuned=(), pairs=()):
         return blind.Records(Path(folder))
 
 
+class Groups(unittest.TestCase):
+    def test_a_family_has_figures_from_ten_runs_on(self):
+        records = [record(f"r{i}", gpu="H100" if i < 10 else "B200") for i in range(12)]
+        found = blind.groups(records_of(records, [frozen(one["id"], seconds=8.0 if i % 2 else 11.0) for i, one in enumerate(records)]))
+        self.assertEqual(found, [{"family": "dense", "gpu": "", "runs": 12, "mean_error": 0.15, "bias": -0.05},
+                                 {"family": "dense", "gpu": "H100", "runs": 10, "mean_error": 0.15, "bias": -0.05}])
+        self.assertEqual(blind.groups(records_of(records[:9], [frozen(one["id"]) for one in records[:9]])), [])
+
+
 class Problems(unittest.TestCase):
     def test_a_record_without_a_prediction_names_the_command(self):
         found = blind.problems(records_of([record("one")], []))

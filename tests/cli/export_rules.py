@@ -146,7 +146,8 @@ def offences(a, world, environment):
             yield f"a last group of {microbatches % group} microbatches with pp {pp}"
     elif a.get("--overlap-p2p-communication-warmup-flush"):
         yield "warm-up flush without interleaving"
-    yield from split_offences(a, pp, vpp, layers, a.get("--mtp-num-layers", 0))
+    if layers is not None:  # a hybrid's pattern states its own stages
+        yield from split_offences(a, pp, vpp, layers, a.get("--mtp-num-layers", 0))
 
     # The model over tp, cp, ep.
     heads = a.get("--num-attention-heads")

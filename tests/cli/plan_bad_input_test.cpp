@@ -97,6 +97,7 @@ TEST(BadInput, SizesThatDoNotDivide) {
     expect_refused("--world 16 --model mixtral-8x7b --ep 3", {"ep = 3 does not divide experts = 8; use 1, 2, 4 or 8"});
     expect_refused("--world 16 --model mixtral-8x7b --etp 5", {"etp = 5 does not divide experts' width = 14336"});
     expect_refused(small("--micro-batch 3"), {"global batch = 1024", "use a micro-batch of 1, 2, 4, 8 or 16"});
+    expect_refused(small("--micro-batch 7"), {"multiple of 112; the nearest batches that suit a layout: 1,022 and 1,029"});
     expect_refused("simulate " + small("--tp 3"), {"tp = 3 does not divide world = 16", "tp = 3 does not divide attention heads = 32"});
     expect_refused("simulate --world 64 --model tiny-llama --pp 8", {"pp = 8 has more stages than the model's 4 layers"});
     expect_refused("--world 64 --model tiny-llama --pp 8", {"pp = 8 has more stages than the model's 4 layers; use a pp of at most 4"});

@@ -148,6 +148,7 @@ std::vector<UsedFlag> used_flags() {
         {"--use-flash-attn", kDense + "--transformer-impl local ", ""},
         {"--cross-entropy-loss-fusion", kDense, ""},
         {"--no-gradient-accumulation-fusion", kDense, ""},
+        {"--no-rope-fusion", kRotary, ""},
         {"--no-bias-swiglu-fusion", kMixture + "--swiglu --moe-grouped-gemm --no-bias-dropout-fusion ", ""},
         {"--no-masked-softmax-fusion", kDense + "--attention-backend unfused ", ""},
         {"--moe-permute-fusion", kMixture + "--cuda-graph-impl transformer_engine --cuda-graph-modules moe_preprocess moe_router ", ""},
