@@ -48,7 +48,7 @@ std::string accuracy_text(const Workload& work, Engine engine) {
     if (engine != Engine::megatron)
         return fmt::format("accuracy: not known for engine {}, of which no run is published\n", to_string(engine));
     const auto found = blind_accuracy(work);
-    if (!found) return fmt::format("accuracy: no blind runs of {}; docs/accuracy.md has what is known\n", family_of(work.model));
+    if (!found) return fmt::format("accuracy: no blind runs of {}; see docs/accuracy.md\n", family_of(work.model));
     return fmt::format("accuracy: on {} {} runs{} that nobody had tuned for: {:.0f} % (bias {:+.0f} %)\n", found->runs, found->family,
                        found->gpu.empty() ? "" : " on " + found->gpu, 100 * found->mean_error, 100 * found->bias);
 }

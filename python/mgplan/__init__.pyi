@@ -355,6 +355,7 @@ def check(
     trace: str | None = ...,
     launch: int | str | None = ...,
     bridge_config: _Path | None = ...,
+    recipe: str | None = ...,
     top: int | str | None = ...,
     gate: bool | None = ...,
     save_plan: _Path | None = ...,
@@ -404,6 +405,8 @@ def check(
     trace: a launch recorded by mgplan record; it also gives the number of GPUs.
     launch: number of the launch in that record, if several train.
     bridge_config: the YAML of Megatron-Bridge's ConfigContainer (ConfigContainer.to_yaml, run_config.yaml).
+    recipe: a recipe of Megatron-Bridge (mgplan recipes); FILE or --bridge-config may hold overrides of it, and words after -- are
+        section.field=value.
     top: better layouts to list; 0: no search (default: 3).
     gate: one line for scripts and no search; exit code 0 runs, 2 illegal, 3 does not fit, 6 cannot say.
     save_plan: write the command as a plan, for simulate, run and export.

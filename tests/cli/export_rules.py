@@ -189,7 +189,10 @@ def offences(a, world, environment):
     if a.get("--bf16") and a.get("--fp16"):
         yield "bf16 and fp16"
     connections = environment.get("CUDA_DEVICE_MAX_CONNECTIONS")
-    if (tp > 1 or cp > 1) and not a.get("--overlap-moe-expert-parallel-comm") and connections != "1":
+    if a.get("--use-megatron-fsdp") or a.get("--use-torch-fsdp2"):
+        if connections == "1":
+            yield "sharded parameters under CUDA_DEVICE_MAX_CONNECTIONS=1"
+    elif (tp > 1 or cp > 1) and not a.get("--overlap-moe-expert-parallel-comm") and connections != "1":
         yield f"tp {tp} and cp {cp} on Hopper under CUDA_DEVICE_MAX_CONNECTIONS={connections}"
 
 
