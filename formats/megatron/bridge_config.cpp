@@ -298,6 +298,43 @@ void name_fields(FlagAccount& account, const BridgeWords& words) {
 
 constexpr int kMostDepth = 16;  ///< of sections in sections
 
+/// Sections of ConfigContainer (megatron-bridge 0.6.2, training/config.py); a launch stops at any other.
+const std::vector<std::string> kContainerSections{"model",
+                                                  "train",
+                                                  "optimizer",
+                                                  "ddp",
+                                                  "dist",
+                                                  "mixed_precision",
+                                                  "comm_overlap",
+                                                  "dataset",
+                                                  "scheduler",
+                                                  "checkpoint",
+                                                  "logger",
+                                                  "tokenizer",
+                                                  "validation",
+                                                  "rng",
+                                                  "profiling",
+                                                  "peft",
+                                                  "ft",
+                                                  "straggler",
+                                                  "env_vars",
+                                                  "_target_",
+                                                  "defaults",
+                                                  "hydra",
+                                                  "tensor_inspect",
+                                                  "nvrx_straggler",
+                                                  "inprocess_restart",
+                                                  "rerun_state_machine"};
+
+void check_section(const std::string& name, const std::string& where) {
+    if (std::find(kContainerSections.begin(), kContainerSections.end(), name) != kContainerSections.end()) return;
+    const std::string hint = did_you_mean(name, kContainerSections);
+    throw ConfigError(fmt::format("{}: Megatron-Bridge's configuration has no section '{}'; {}", where, name.substr(0, 60),
+                                  hint.empty() ? "model, train, optimizer, ddp, dist, mixed_precision and comm_overlap are those that a "
+                                                 "prediction follows"
+                                               : hint));
+}
+
 void merge(YAML::Node into, const YAML::Node& changes, int depth) {
     if (depth == kMostDepth)
         throw ConfigError(fmt::format("overrides of a recipe are nested more than {} deep; give section: field: value", kMostDepth));
@@ -323,6 +360,7 @@ void apply_word(YAML::Node& root, const std::string& word) {
             fmt::format("override '{}' is not of the form section.field=value; write it so, as in "
                         "model.tensor_model_parallel_size=2",
                         word.substr(0, 100)));
+    check_section(path.front(), fmt::format("override '{}'", word.substr(0, 100)));
     YAML::Node section = root;
     for (std::size_t i = 0; i + 1 < path.size(); ++i) {
         YAML::Node inner = section[path[i]];
@@ -348,6 +386,7 @@ std::string changed_bridge_config(std::string_view config, std::string_view over
                     fmt::format("{}: holds no overrides of a recipe, a mapping with model, train, …; give one, or key=value "
                                 "words after --",
                                 where));
+            for (const auto& change : changes) check_section(change.first.as<std::string>(), where);
             merge(root, changes, 0);
         }
     } catch (const YAML::Exception& error) {

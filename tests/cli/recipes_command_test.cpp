@@ -15,6 +15,7 @@
 namespace mgplan::cli::recipes_command_test {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Json = nlohmann::json;
 
@@ -193,6 +194,9 @@ TEST(CheckOfARecipe, RefusesWhatIsNoOverride) {
         return result.err;
     };
     EXPECT_THAT(said({"--", "model=3"}), HasSubstr("'model=3' is not of the form section.field=value"));
+    EXPECT_THAT(said({"--", "modle.seq_length=1"}), AllOf(HasSubstr("has no section 'modle'"), HasSubstr("did you mean model")));
+    const testing::TempFile typing("typing.yaml", "tarin: {global_batch_size: 8}\n");
+    EXPECT_THAT(said({typing.path()}), HasSubstr("has no section 'tarin'"));
     EXPECT_THAT(said({"--", "model.x=[1"}), HasSubstr("its value is not valid YAML"));
     EXPECT_THAT(said({"--megatron-args", "train.sh"}), HasSubstr("no other command"));
     const testing::TempFile list("list.yaml", "- 1\n");
