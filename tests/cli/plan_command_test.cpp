@@ -291,7 +291,8 @@ TEST(PlanCommand, CountsIllegalMembersBesideLegalOnes) {
 
 TEST(PlanCommand, RepeatedListMembersChangeNothing) {
     const auto once = plan(std::string(kSmall) + " --recompute full --cp 2 --cp-comm-type p2p --tp 2 --pp 2 --top 1000 --search plain");
-    const auto twice = plan(std::string(kSmall) + " --recompute full,full --cp 2,2 --cp-comm-type p2p,p2p --tp 2,2 --pp 2,2 --top 1000 --search plain");
+    const auto twice =
+        plan(std::string(kSmall) + " --recompute full,full --cp 2,2 --cp-comm-type p2p,p2p --tp 2,2 --pp 2,2 --top 1000 --search plain");
     EXPECT_EQ(without_seconds(once), without_seconds(twice));
 }
 

@@ -70,7 +70,8 @@ TEST(PlanSchedules, SayWhyNothingFits) {
     EXPECT_EQ(both.code, kDone) << both.err;
     EXPECT_THAT(both.out, HasSubstr("schedule dualpipe-v: 0 layouts tried, 0 fit: "));
     // One that runs, and does not fit: its own misses are the nearest.
-    const std::string large = "plan --engine mgplan --world 8 --model llama3-70b --tp 2 --pp 4 --cp 1 --global-batch 32 --micro-batch 1 --schedule zb-h1";
+    const std::string large =
+        "plan --engine mgplan --world 8 --model llama3-70b --tp 2 --pp 4 --cp 1 --global-batch 32 --micro-batch 1 --schedule zb-h1";
     const Said missed = say(large);
     EXPECT_EQ(missed.code, kNothingFits);
     EXPECT_THAT(missed.out, AllOf(HasSubstr("with what --schedule names. Nearest misses:\n\n  tp2"), HasSubstr("schedule zb-h1: "),
