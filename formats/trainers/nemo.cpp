@@ -135,6 +135,15 @@ void finish_nemo(const Settings& settings, TrainerJob& job) {
     for (const char* partial : {"num_micro_batches_with_partial_activation_checkpoints", "activations_checkpoint_layers_per_pipeline"}) {
         if (const auto found = job.fields.find(partial); found != job.fields.end() && is_off(found->second)) job.fields.erase(found);
     }
+    // Off they are as in Megatron-LM. On they have no flag, or another meaning there, and leave the verdict open.
+    for (const char* other : {"enable_cuda_graph", "rampup_batch_size", "use_emha", "sharp", "ffn_dropout"}) {
+        if (const auto found = job.fields.find(other); found != job.fields.end() && (is_off(found->second) || found->second == "0.0"))
+            job.fields.erase(found);
+    }
+    for (const char* kernels : {"transformer_engine", "use_flash_attention"}) {
+        if (const std::string value = take(job, kernels); !value.empty() && is_off(value))
+            job.fields[fmt::format("no_{}", kernels)] = "True";
+    }
     if (is_off(take(job, "cpu_offloading"))) take(job, "cpu_offloading_num_layers");
     if (take(job, "fsdp") == "True" || settings.is_true("model.fsdp")) job.fields["fsdp_of_nemo"] = "True";
     if (std::string window = take(job, "window_size"); window.starts_with('[') && window.ends_with(']')) {
@@ -145,8 +154,7 @@ void finish_nemo(const Settings& settings, TrainerJob& job) {
     read_precision(settings, job);
     read_optimizer(settings, job);
     read_tokenizer(settings, job);
-    const auto nodes = settings.whole("trainer.num_nodes"), gpus = settings.whole("trainer.devices");
-    if (!job.world && nodes && gpus && *nodes > 0 && *gpus > 0 && *nodes < (1 << 20) && *gpus < (1 << 10)) job.world = *nodes * *gpus;
+    settle_world(job, settings.whole("trainer.num_nodes"), settings.whole("trainer.devices"));
     job.notes.emplace_back("NeMo's job with the kernels and schedule of today's Megatron-core");
 }
 
@@ -163,10 +171,10 @@ const Trainer kNemo{
         "headscale openai_gelu normalize_attention_scores scale_positional_embedding native_amp_init_scale native_amp_growth_interval "
         "hysteresis grad_allreduce_chunk_size_mb grad_div_ar_fusion gradient_as_bucket_view sync_batch_comm seed use_cpu_initialization "
         "onnx_safe apex_transformer_log_level gc_interval dist_ckpt_format dist_ckpt_load_on_device dist_ckpt_parallel_save "
-        "enable_megatron_timers get_attention_mask_from_fusion nccl_communicator_config_path rampup_batch_size use_scaled_init_method "
+        "enable_megatron_timers get_attention_mask_from_fusion nccl_communicator_config_path use_scaled_init_method "
         "init_method_std layernorm_epsilon fp8_margin fp8_interval fp8_amax_history_len fp8_amax_compute_algo fp8_wgrad reduce_amax "
-        "validation_param_sync_overlap batch_p2p_comm transformer_engine use_flash_attention ub_tp_comm_overlap_cfg tp_comm_overlap_ag "
-        "tp_comm_overlap_rs ffn_dropout deterministic_mode deteministic_mode enable_cuda_graph use_te_rng_tracker use_emha sharp "
+        "validation_param_sync_overlap batch_p2p_comm ub_tp_comm_overlap_cfg tp_comm_overlap_ag "
+        "tp_comm_overlap_rs deterministic_mode deteministic_mode use_te_rng_tracker "
         "cpu_offloading_activations cpu_offloading_weights fsdp_grad_reduce_dtype fsdp_sharded_checkpoint fsdp_sharding_strategy "
         "layernorm_zero_centered_gamma override_vocab_size apply_query_key_layer_scaling",
     .reads =

@@ -55,9 +55,7 @@ const Trainer kNemoRl{
             // Without a flag each: they leave the verdict open.
             if (settings.is_true("policy.megatron_cfg.fp8_cfg.enabled")) job.fields["fp8_cfg"] = "True";
             if (settings.get("policy.quant_cfg") || settings.has_below("policy.quant_cfg.")) job.fields["quant_cfg"] = "True";
-            const auto nodes = settings.whole("cluster.num_nodes"), gpus = settings.whole("cluster.gpus_per_node");
-            if (!job.world && nodes && gpus && *nodes > 0 && *gpus > 0 && *nodes < (1 << 20) && *gpus < (1 << 10))
-                job.world = *nodes * *gpus;
+            settle_world(job, settings.whole("cluster.num_nodes"), settings.whole("cluster.gpus_per_node"));
             job.notes.emplace_back("one update of the policy, sequences of the longest length: generation and reference not planned");
         },
     .reads_model = "by name",

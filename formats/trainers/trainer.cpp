@@ -49,6 +49,10 @@ std::int64_t field_or(const TrainerJob& job, std::string_view field, std::int64_
     return value.value_or(otherwise);
 }
 
+void settle_world(TrainerJob& job, std::optional<std::int64_t> nodes, std::optional<std::int64_t> gpus) {
+    if (!job.world && nodes && gpus && *nodes > 0 && *gpus > 0 && *nodes < (1 << 20) && *gpus < (1 << 10)) job.world = *nodes * *gpus;
+}
+
 std::int64_t data_parallel_size(const TrainerJob& job) {
     std::int64_t model_ranks = 1;
     for (const std::string_view size : {"tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size"}) {

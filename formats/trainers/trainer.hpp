@@ -53,6 +53,8 @@ inline constexpr std::string_view kCoreDefaults =
 
 /// Data-parallel size of the job's fields in its world; 1 if the world is not known.
 [[nodiscard]] std::int64_t data_parallel_size(const TrainerJob& job);
+/// Sets the world to nodes x GPUs of a node where it is not known and both settings are sensible numbers.
+void settle_world(TrainerJob& job, std::optional<std::int64_t> nodes, std::optional<std::int64_t> gpus);
 /// A field as a whole number, or `otherwise`.
 [[nodiscard]] std::int64_t field_or(const TrainerJob& job, std::string_view field, std::int64_t otherwise);
 

@@ -63,8 +63,7 @@ const Trainer kVerl{
                 job.fields.erase("bf16");
                 job.fields["fp16"] = "True";
             }
-            const auto nodes = count_of(settings, "trainer.nnodes"), gpus = count_of(settings, "trainer.n_gpus_per_node");
-            if (!job.world && nodes && gpus && *nodes < (1 << 20) && *gpus < (1 << 10)) job.world = *nodes * *gpus;
+            settle_world(job, count_of(settings, "trainer.nnodes"), count_of(settings, "trainer.n_gpus_per_node"));
             add_batch(settings, job);
             job.notes.emplace_back(
                 "one update of the actor, sequences of the longest length: generation, reference and critic not planned");

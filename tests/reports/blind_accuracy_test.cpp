@@ -1,4 +1,4 @@
-// What an answer says of its own accuracy, by the kind of the model.
+// The line of an answer on its own accuracy, by the family of the model.
 
 #include "reports/blind_accuracy.hpp"
 

@@ -268,6 +268,9 @@ TEST(Trainers, ReadNeMosLanguageModels) {
     EXPECT_EQ(small.job.model.ffn, 4 * 768);
     EXPECT_FALSE(small.job.training->distributed_optimizer);
     EXPECT_THAT(small.job.flags.unknown, ElementsAre("--megatron-amp-O2-false")) << "fp32 parameters under autocast";
+    const std::string graphed = gpt + "  megatron_amp_O2: true\n  enable_cuda_graph: true\n  transformer_engine: false\n  sharp: false\n";
+    EXPECT_FALSE(read(graphed, "gpt.yaml", {.vocab = 50257}).job.layout->cuda_graphs.empty()) << "its name is Megatron-LM's too";
+    EXPECT_THAT(read(graphed, "gpt.yaml", {.vocab = 50257}).job.flags.unknown, ElementsAre("--no-transformer-engine"));
     EXPECT_FALSE(read_trainer_text(gpt + "  bert_binary_head: true\n", "bert.yaml", {.vocab = 30522}).has_value());
 }
 
