@@ -93,7 +93,7 @@ void refuse_ranks_beyond(const PlanOptions& values, const planner::SearchResult&
     }
 }
 
-/// --save-plan: the best, or the picked one.
+/// --save-plan: the recommended, or the picked one.
 void save_picked(const PlanOptions& values, const ResolvedWorkload& resolved, reports::PlanReport& report, const Console& console) {
     const auto& best = report.search.best;
     if (best.empty()) {
@@ -101,7 +101,9 @@ void save_picked(const PlanOptions& values, const ResolvedWorkload& resolved, re
         return;
     }
     report.saved_as = *values.save_plan;
-    const Layout& saved = best[static_cast<std::size_t>(values.pick.value_or(1) - 1)].layout;
+    const auto recommended = std::ranges::find(report.plans, true, &planner::PlannedLayout::recommended);
+    const std::size_t rank = values.pick ? static_cast<std::size_t>(*values.pick) : recommended->rank;
+    const Layout& saved = best[rank - 1].layout;
     save_plan(*values.save_plan, plan_of(resolved.workload, saved, resolved.batches));
 }
 
@@ -240,6 +242,9 @@ void PlanRun::study() {
     const auto search = [&](const Workload& workload, bool pareto) {
         planner::RankingOptions order_alone = ranking_;
         order_alone.predictions = false;
+        order_alone.ranks = std::max(ranking_.ranks, ranking_.plans);
+        order_alone.plans = std::max(ranking_.plans, planner::kConsideredFamilies);
+        order_alone.one_per_family = true;
         order_alone.pareto = pareto;
         order_alone.families = order_alone.families && pareto;  // of the world itself, not of what changes would bring
         if (headroom_) order_alone.headroom_bytes = headroom_bytes(*headroom_, workload);

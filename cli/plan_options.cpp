@@ -102,8 +102,8 @@ void declare_plan_options(Options& options, PlanOptions& values) {
     options.flag("wide", values.wide, "add the breakdown of time and memory, and the rejected layouts by reason");
     options.flag("assumed", values.assumed, "print all assumptions, not only the first three");
     options.integer("explain", values.explain, 1, kMostPlans, "print every term of plan N, and its advantage over plan N+1");
-    options.output_file("save-plan", values.save_plan, "write the best plan, or the picked one, to FILE");
-    options.integer("pick", values.pick, 1, kMostPlans, "the plan that --save-plan writes (default: 1)");
+    options.output_file("save-plan", values.save_plan, "write the recommended plan, or the picked one, to FILE");
+    options.integer("pick", values.pick, 1, kMostPlans, "the plan that --save-plan writes; 1: the fastest (default: the recommended)");
     options.text("compare", values.compare, "LAYOUT|PLAN|ARGS",
                  "compare a layout with plan 1: its rank and the terms that differ. Sizes such as 'tp2 pp4 mbs1', a plan file, or a file "
                  "of Megatron-LM arguments");

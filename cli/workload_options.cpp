@@ -273,6 +273,9 @@ void declare_workload_options(Options& options, WorkloadOptions& values, bool wi
     options.choice("routing", values.routing, {"natural", "forced"},
                    "expert routing: natural (the router's, with --routing-skew), or forced (uniform, --moe-router-force-load-balancing) "
                    "(default: the command's, else natural)");
+    options.text("adverse", values.adverse, "LIST",
+                 "conditions of the adverse time (worst): network=SHARE of the inter-node bandwidth, host=FACTOR on launch times, "
+                 "routing=EXPONENT of Zipf's law over experts (default: those of one published run in five, docs/how-sure.md)");
     options.text("lengths", values.lengths, "FILE",
                  "document lengths of packed sequences, a JSON list of pairs of tokens and count. Attention stays inside a document, and a "
                  "step waits for the slowest data-parallel rank (default: one document per sequence)");
@@ -533,6 +536,7 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
     work.memory_limit = values.max_memory.value_or(work.cluster.memory_bytes);
     if (work.memory_limit > work.cluster.memory_bytes) resolved.warnings.push_back(more_than_the_card(work));
     settle_routing(options, values, resolved);
+    if (values.adverse) resolved.workload.adverse = parse_adverse_conditions(*values.adverse);
 
     resolved.warnings.insert(resolved.warnings.end(), job.notes.begin(), job.notes.end());
     const auto ignored = features_not_computed(work.model);

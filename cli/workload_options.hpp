@@ -31,7 +31,7 @@ struct WorkloadOptions {
     std::optional<std::int64_t> global_batch_tokens;
     std::optional<std::int64_t> sequence;
     std::optional<std::int64_t> max_memory;
-    std::optional<std::string> routing_skew, routing, lengths;
+    std::optional<std::string> routing_skew, routing, adverse, lengths;
     bool places_documents = false;  ///< the command predicts documents that run over as many ranks as each needs
     /// Looks for further problems of a command after the first: it gets a vocabulary if it has none, and its ranks and batch are checked
     /// against the world even if its model has problems.

@@ -2,7 +2,9 @@
 // The job to plan or predict: a model, its batch and training options, on `world` GPUs of a cluster.
 
 #include <cstdint>
+#include <optional>
 
+#include "plan/cluster/adverse_conditions.hpp"
 #include "plan/cluster/cluster_spec.hpp"
 #include "plan/model/model_spec.hpp"
 #include "plan/model/routing_skew.hpp"
@@ -25,6 +27,8 @@ struct Workload {
     bool confine_ep = false;
     /// False to predict a job that an older release of Megatron-LM ran: rules that only newer releases have are not applied.
     bool newest_rules = true;
+    /// Of the adverse time; none: the published ones.
+    std::optional<AdverseConditions> adverse = {};
 };
 
 }  // namespace mgplan

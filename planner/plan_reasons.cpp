@@ -3,21 +3,23 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <limits>
-#include <optional>
+#include <ranges>
+#include <utility>
 
 #include "plan/cluster/nvlink_domains.hpp"
 #include "plan/layout/layout_switches.hpp"
+#include "planner/planned_layout.hpp"
 
 namespace mgplan::planner {
 namespace {
 
 /// By enumerator.
-constexpr std::array<std::string_view, 5> kWords{"fastest", "most-free-memory", "simplest", "no-pipeline", "experts-in-nvlink-domain"};
+constexpr std::array<std::string_view, 6> kWords{"fastest",  "steadiest",   "most-free-memory",
+                                                 "simplest", "no-pipeline", "experts-in-nvlink-domain"};
 static_assert(static_cast<std::size_t>(PlanReason::experts_in_nvlink_domain) + 1 == kWords.size());
 
-/// A simpler plan may be slower by at most this share.
-constexpr double kSimplerAtMost = 0.03;
+/// A simpler or steadier plan may be slower than the fastest by at most this share.
+constexpr double kAlmostAsFast = 0.03;
 
 /// Number of parallel axes of several ranks, and of features that are switched on.
 int features_of(const Layout& layout) {
@@ -39,36 +41,44 @@ std::string_view to_string(PlanReason reason) {
     return kWords[static_cast<std::size_t>(reason)];
 }
 
-std::vector<std::vector<PlanReason>> reasons_of(std::span<const RankedLayout> plans, const Workload& workload) {
-    std::vector<std::vector<PlanReason>> reasons(plans.size());
-    if (plans.empty()) return reasons;
+void give_reasons(std::span<PlannedLayout> plans, const Workload& workload) {
+    if (plans.empty()) return;
     const auto give = [&](PlanReason reason, auto plan) {
-        if (plan != plans.end()) reasons[static_cast<std::size_t>(plan - plans.begin())].push_back(reason);
+        if (plan != plans.end()) plan->why.push_back(reason);
     };
+    const auto seconds = [](const PlannedLayout& plan) { return plan.prediction.time.iteration_seconds; };
+    const auto adverse_seconds = [](const PlannedLayout& plan) { return plan.prediction.time.adverse_seconds; };
+    const auto bytes = [](const PlannedLayout& plan) { return plan.prediction.memory.deciding_bytes(); };
+    const auto features = [](const PlannedLayout& plan) { return features_of(plan.layout); };
+    const auto much_slower = std::ranges::find_if(
+        plans, [&](const PlannedLayout& plan) { return seconds(plan) > (1 + kAlmostAsFast) * seconds(plans.front()); });
+    const std::ranges::subrange almost_as_fast(plans.begin(), much_slower);
+    std::ranges::min_element(almost_as_fast, {}, adverse_seconds)->recommended = true;
     give(PlanReason::fastest, plans.begin());
-    give(PlanReason::most_free_memory,
-         std::min_element(plans.begin(), plans.end(), [](const auto& a, const auto& b) { return a.peak_bytes < b.peak_bytes; }));
-    const auto much_slower = std::find_if(plans.begin(), plans.end(), [&](const RankedLayout& plan) {
-        return plan.iteration_seconds > (1 + kSimplerAtMost) * plans.front().iteration_seconds;
-    });
-    give(PlanReason::simplest, std::min_element(plans.begin(), much_slower, [](const auto& a, const auto& b) {
-             return features_of(a.layout) < features_of(b.layout);
-         }));
-    give(PlanReason::no_pipeline, std::find_if(plans.begin(), plans.end(), [](const auto& plan) { return plan.layout.sizes.pp == 1; }));
+    give(PlanReason::steadiest, std::ranges::min_element(plans, {}, adverse_seconds));
+    give(PlanReason::most_free_memory, std::ranges::min_element(plans, {}, bytes));
+    give(PlanReason::simplest, std::ranges::min_element(almost_as_fast, {}, features));
+    give(PlanReason::no_pipeline, std::ranges::find_if(plans, [](const PlannedLayout& plan) { return plan.layout.sizes.pp == 1; }));
     give(PlanReason::experts_in_nvlink_domain,
-         std::find_if(plans.begin(), plans.end(), [&](const auto& plan) { return keeps_experts_inside(plan.layout, workload); }));
-    return reasons;
+         std::ranges::find_if(plans, [&](const PlannedLayout& plan) { return keeps_experts_inside(plan.layout, workload); }));
 }
 
-std::vector<std::size_t> shown_plans(std::span<const RankedLayout> plans, const Workload& workload) {
-    const auto reasons = reasons_of(plans, workload);
-    std::int64_t least = std::numeric_limits<std::int64_t>::max();
-    std::vector<std::size_t> shown;
+std::vector<std::size_t> shown_plans(std::span<const PlannedLayout> plans, std::size_t most) {
+    constexpr std::size_t kMostShown = 5;
+    std::vector<std::pair<std::size_t, std::size_t>> shown;  // place in the order of importance, index
     for (std::size_t i = 0; i < plans.size(); ++i) {
-        if (!reasons[i].empty() || plans[i].peak_bytes < least) shown.push_back(i);
-        least = std::min(least, plans[i].peak_bytes);
+        const PlannedLayout& plan = plans[i];
+        if (plan.why.empty() && !plan.recommended) continue;
+        const bool always = i == 0 || plan.recommended;
+        shown.emplace_back(always ? 0 : static_cast<std::size_t>(plan.why.front()), i);
     }
-    return shown;
+    std::ranges::sort(shown);
+    const auto always = static_cast<std::size_t>(std::ranges::count(shown, 0U, &std::pair<std::size_t, std::size_t>::first));
+    shown.resize(std::min(shown.size(), std::max(always, std::min(most, kMostShown))));
+    std::vector<std::size_t> indices;
+    for (const auto& [place, index] : shown) indices.push_back(index);
+    std::ranges::sort(indices);
+    return indices;
 }
 
 }  // namespace mgplan::planner

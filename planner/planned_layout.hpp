@@ -22,8 +22,11 @@ struct PlannedLayout {
     std::size_t rank = 1;                  ///< in the search's order, from 1; --explain and --pick use it
     std::vector<std::size_t> others = {};  ///< later ranks of its family (plan_families.hpp), within the ranking
     std::vector<PlanReason> why = {};      ///< among the plans of the answer
+    bool recommended = false;              ///< one of the answer's plans is (plan_reasons.hpp)
 };
 
+/// Number of families that a ranking by time looks at for reasons and the recommended plan, whatever the number of plans.
+inline constexpr std::size_t kConsideredFamilies = 5;
 /// Number of families that a ranking ranks if it collects their points, whatever the number of plans.
 inline constexpr std::size_t kRankedFamilies = 6;
 

@@ -150,33 +150,45 @@ void tell_how_many(const RankingOptions& options, std::size_t certain, std::size
 
 using Predict = std::function<simulator::Prediction(const Layout&)>;
 
-/// The plans of the first of `best`.
+/// Number of families among which an answer of `plans` looks for reasons.
+std::size_t families_considered(std::size_t plans, bool one_per_family) {
+    return std::max(kConsideredFamilies, one_per_family ? plans : 0);
+}
+
+/// The plans of an answer. By time, reasons and the recommended plan are the same whether a list or one plan of each family is asked for;
+/// the recommended plan is always among them.
 std::vector<PlannedLayout> plans_of(const Workload& workload, const std::vector<RankedLayout>& best, std::size_t most, bool one_per_family,
                                     Objective objective, const Predict& predict) {
-    std::vector<PlannedLayout> plans;
-    std::vector<RankedLayout> first;
-    const auto add = [&](std::size_t index) {
-        const Layout& layout = best[index].layout;
-        simulator::Prediction prediction = predict(layout);
-        prediction.memory.limit_bytes = workload.memory_limit;
-        first.push_back({layout, prediction.time.iteration_seconds, prediction.memory.deciding_bytes()});
-        plans.emplace_back(PlannedLayout{layout, std::move(prediction), index + 1, {}, {}});
+    const bool by_time = objective == Objective::throughput;
+    const auto planned = [&](std::size_t index) {
+        PlannedLayout plan{best[index].layout, predict(best[index].layout), index + 1};
+        plan.prediction.memory.limit_bytes = workload.memory_limit;
+        return plan;
     };
-    if (one_per_family) {
-        for (const auto& [fastest, others] : plan_families(best, most)) {
-            add(fastest);
-            for (const std::size_t index : others) plans.back().others.push_back(index + 1);
-        }
-    } else {
-        for (std::size_t i = 0; i < std::min(most, best.size()); ++i) add(i);
+    std::vector<PlannedLayout> plans, listed;
+    for (const auto& [fastest, others] : plan_families(best, by_time          ? families_considered(most, one_per_family)
+                                                             : one_per_family ? most
+                                                                              : 1)) {
+        plans.push_back(planned(fastest));
+        if (!one_per_family) continue;
+        for (const std::size_t index : others) plans.back().others.push_back(index + 1);
     }
-    if (objective == Objective::memory) return plans;
-    auto reasons = reasons_of(first, workload);
-    for (std::size_t i = 0; i < plans.size(); ++i) plans[i].why = std::move(reasons[i]);
-    if (!one_per_family) return plans;
-    std::vector<PlannedLayout> shown;
-    for (const std::size_t i : shown_plans(first, workload)) shown.push_back(std::move(plans[i]));
-    return shown;
+    if (by_time)
+        give_reasons(plans, workload);
+    else if (!plans.empty())
+        plans.front().recommended = true;
+    if (one_per_family) {
+        if (!by_time) return plans;
+        for (const std::size_t i : shown_plans(plans, most)) listed.push_back(std::move(plans[i]));
+        return listed;
+    }
+    for (std::size_t i = 0; i < std::min(most, best.size()); ++i) {
+        const auto known = std::ranges::find(plans, i + 1, &PlannedLayout::rank);
+        listed.push_back(known != plans.end() ? std::move(*known) : planned(i));
+    }
+    const auto recommended = std::ranges::find(plans, true, &PlannedLayout::recommended);
+    if (recommended != plans.end() && recommended->rank > listed.size()) listed.push_back(std::move(*recommended));
+    return listed;
 }
 
 /// Removes families and the Pareto set if only the ranking itself needed them.
@@ -225,7 +237,10 @@ struct Shown {
     Shown(const RankingOptions& options, const SearchResult& found)
         // The caller reports a rank that does not exist; it needs no list up to it.
         : ranks(std::cmp_greater(options.ranks, found.feasible + 1) ? 0 : options.ranks),
-          families(std::max(options.one_per_family ? options.plans : 0, options.families ? kRankedFamilies : 0)) {
+          families(std::max(options.predictions && options.objective == Objective::throughput
+                                ? families_considered(options.plans, options.one_per_family)
+                                : (options.one_per_family ? options.plans : 0),
+                            options.families ? kRankedFamilies : 0)) {
         if (!options.one_per_family) ranks = std::max(options.plans, ranks);
     }
 };

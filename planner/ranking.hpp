@@ -15,12 +15,12 @@
 namespace mgplan::planner {
 
 struct RankingOptions {
-    std::size_t plans = 10;   ///< at most
+    std::size_t plans = 10;   ///< at most, and the recommended one
     bool predictions = true;  ///< false: leaves Ranking::plans empty; the order is in SearchResult::best
     /// Minimum number of ranks that are kept and certain, whatever the number of plans.
     std::size_t ranks = 0;
     /// Looks only at the fastest layout of each family (plan_families.hpp), with the ranks of the others, and shows those of them that
-    /// need less memory than every faster one or have a reason (plan_reasons.hpp).
+    /// have a reason (plan_reasons.hpp).
     bool one_per_family = true;
     /// Plans leave this part of Workload::memory_limit free. If none does, SearchResult::headroom_missed is set and plans only fit the
     /// limit. Applies only to the search: predictions keep the workload's limit.

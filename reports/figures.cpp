@@ -30,10 +30,13 @@ constexpr std::array kRates{
     Figure{"mfu", "MFU", [](Time t) { return t.mfu; }, percent_cell, 6},
     Figure{"hfu", "", [](Time t) { return t.hfu; }, percent_cell, 6},
     Figure{"bubble_fraction", "", [](Time t) { return t.bubble_fraction(); }, percent_cell, 6},
+    Figure{"imbalance_fraction", "", [](Time t) { return t.imbalance_fraction(); }, percent_cell, 6},
+    Figure{"idle_fraction", "", [](Time t) { return t.idle_fraction(); }, percent_cell, 6},
 };
 
 constexpr std::array kSeconds{
     Figure{"iteration_seconds", "s/step", [](Time t) { return t.iteration_seconds; }, seconds_cell, 9},
+    Figure{"adverse_seconds", "worst", [](Time t) { return t.adverse_seconds; }, seconds_cell, 9},
     Figure{"compute_seconds", "", [](Time t) { return t.compute_seconds; }, seconds_cell, 9},
     Figure{"recompute_seconds", "", [](Time t) { return t.recompute_seconds; }, seconds_cell, 9},
     Figure{"host_seconds", "", [](Time t) { return t.host_seconds; }, seconds_cell, 9},

@@ -288,7 +288,7 @@ std::string figures_section(const simulator::Prediction& prediction) {
     card("tokens/s per GPU", with_thousands(std::llround(t.tokens_per_second_per_gpu)),
          fmt::format("{:.1f} TFLOP/s", t.model_tflops_per_gpu));
     card("MFU", fmt::format("{:.1f} %", 100 * t.mfu), fmt::format("HFU {:.1f} %", 100 * t.hfu));
-    card("bubble", fmt::format("{:.1f} %", 100 * t.bubble_fraction()), human_seconds(t.bubble_seconds));
+    card("idle", fmt::format("{:.1f} %", 100 * t.idle_fraction()), "of all ranks' time");
     card("exposed communication", fmt::format("{:.1f} %", 100 * t.exposed.total() / t.iteration_seconds), human_seconds(t.exposed.total()));
     card("peak memory", human_bytes(m.deciding_bytes()),
          fmt::format("of {}{}", human_bytes(m.limit_bytes), m.fits() ? "" : ": does not fit"));

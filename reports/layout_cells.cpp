@@ -46,6 +46,10 @@ std::string cp_cell(const Layout& layout) {
     return fmt::format("{}{}", layout.sizes.cp, layout.cp_comm_type == CpCommType::all_gather ? "ag" : to_string(layout.cp_comm_type));
 }
 
+std::string pp_cell(const Layout& layout) {
+    return layout.vpp == 1 ? std::to_string(layout.sizes.pp) : fmt::format("{}x{}", layout.sizes.pp, layout.vpp);
+}
+
 std::string order_cell(const ParallelSizes& sizes, bool moe) {
     std::vector<std::string> axes;
     for (const auto& word : split(sizes.order.text(), '-')) {

@@ -21,6 +21,8 @@ using NamedCells = std::vector<std::pair<std::string, std::string>>;
 /// "4+sp": tensor parallel size with sequence parallelism, "4-sp" without it; "1" of one rank, which has no choice.
 [[nodiscard]] std::string tp_cell(const Layout& layout);
 /// "2", or with the cp_comm_type if it is not p2p: "2ag", "2a2a".
+/// "8", "8x4" with four virtual stages a rank.
+[[nodiscard]] std::string pp_cell(const Layout& layout);
 [[nodiscard]] std::string cp_cell(const Layout& layout);
 /// "tp-dp-pp": the order of the axes with more than one rank, which determines all groups. `moe`: the model has experts.
 [[nodiscard]] std::string order_cell(const ParallelSizes& sizes, bool moe);

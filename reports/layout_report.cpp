@@ -18,7 +18,7 @@ struct Share {
 };
 
 std::vector<Share> losses(const simulator::TimePrediction& t) {
-    return {{"bubble", t.bubble_seconds},
+    return {{"idle", t.bubble_seconds + t.imbalance_seconds},
             {"tp", t.exposed.tp},
             {"cp", t.exposed.cp},
             {"ep", t.exposed.ep},
@@ -99,6 +99,23 @@ std::string advice_for_the_loss(const Workload& workload, const Layout& layout, 
 
 }  // namespace
 
+namespace {
+
+/// Both parts of the idle time, and the changes that reduce them; empty where less than half a percent is idle.
+std::string idle_text(const simulator::TimePrediction& time) {
+    if (time.idle_fraction() < 0.005) return "";
+    const auto part = [](double fraction, std::string_view cause, std::string_view lever) {
+        return fmt::format("{:.1f} % {} ({})", 100 * fraction, cause, lever);
+    };
+    return "\n" +
+           in_lines(fmt::format("  idle: {:.1f} % of all ranks' time: {}, {}\n", 100 * time.idle_fraction(),
+                                part(time.bubble_fraction(), "pipeline bubble", "less with more microbatches, higher vpp or lower pp"),
+                                part(time.imbalance_fraction(), "unequal stages", "less with --balance-stages")),
+                    4);
+}
+
+}  // namespace
+
 std::string layout_text(const Workload& workload, const Layout& l, const simulator::Prediction& prediction) {
     const auto& t = prediction.time;
     const auto& m = prediction.memory;
@@ -134,6 +151,7 @@ std::string layout_text(const Workload& workload, const Layout& l, const simulat
     share("optimizer", t.optimizer_seconds);
     share("data, scheduler, logging", t.fixed_seconds());
     text += "\n" + time.to_text();
+    text += idle_text(t);
     Table memory({{fmt::format("memory of rank {}", m.worst_rank), Align::left}, {"bytes"}, {"GiB"}});
     for (const auto& term : memory_terms(m.worst.breakdown)) {
         if (term.bytes > 0)

@@ -39,6 +39,8 @@ NamedCells csv_cells(const PlannedLayout& plan, const std::string& assumed_archi
     cells.emplace_back("switched_on",
                        plan.layout.switches ? fmt::format("{}", fmt::join(switch_words(*plan.layout.switches), " ")) : std::string());
     cells.emplace_back("why", fmt::format("{}", fmt::join(words_of(plan.why), " ")));
+    cells.emplace_back("recommended", plan.recommended ? "true" : "false");
+    add({"adverse_seconds", "imbalance_fraction", "idle_fraction"});
     return cells;
 }
 

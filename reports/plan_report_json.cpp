@@ -21,6 +21,7 @@ using Json = nlohmann::ordered_json;
 Json layout_and_prediction(const Workload& workload, const PlannedLayout& plan) {
     return Json{{"rank", plan.rank},
                 {"why", words_of(plan.why)},
+                {"recommended", plan.recommended},
                 {"layout", layout_fields(workload, plan.layout)},
                 {"predicted", prediction_to_json(plan.prediction)}};
 }

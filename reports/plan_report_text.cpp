@@ -92,7 +92,7 @@ std::string next_text(const PlanReport& report) {
 /// dropped last, because others publish them.
 constexpr int kSpareDp = 1, kSpareLoss = 2, kSpareTokens = 4, kSpareMfu = 8;
 /// Sets of columns to drop: the first that is enough, or else the last.
-constexpr std::array kSpared{kSpareDp, kSpareLoss, kSpareDp | kSpareLoss, kSpareDp | kSpareLoss | kSpareTokens,
+constexpr std::array kSpared{kSpareDp, kSpareLoss, kSpareDp | kSpareLoss, kSpareDp | kSpareLoss | kSpareMfu,
                              kSpareDp | kSpareLoss | kSpareTokens | kSpareMfu};
 
 /// A column of the table of plans.
@@ -131,11 +131,11 @@ std::vector<PlanColumn> plan_columns(const PlanReport& report) {
     }
     const std::vector<PlanColumn> others{
         {"dp", Align::right, [](Plan p) { return std::to_string(p.layout.dp()); }, true, kSpareDp},
-        {"pp", Align::right, [](Plan p) { return std::to_string(p.layout.sizes.pp); }, false},
-        {"vpp", Align::right, [](Plan p) { return std::to_string(p.layout.vpp); }, false},
+        {"pp", Align::left, [](Plan p) { return pp_cell(p.layout); }, false},
         {"mbs", Align::right, [](Plan p) { return std::to_string(p.layout.micro_batch); }},
         {"rec", Align::left, [](Plan p) { return recompute_cell(p.layout); }},
         figure_column("iteration_seconds"),
+        figure_column("adverse_seconds"),
         figure_column("tokens_per_second_per_gpu", kSpareTokens),
         figure_column("mfu", kSpareMfu),
         {"GiB", Align::right, [](Plan p) { return gib(p.prediction.memory.deciding_bytes()); }},
@@ -295,7 +295,9 @@ std::string families_text(const PlanReport& report) {
 std::string reasons_text(const PlanReport& report) {
     std::vector<std::string> words;
     for (const PlannedLayout& plan : report.plans) {
-        if (!plan.why.empty()) words.push_back(fmt::format("#{} {}", plan.rank, fmt::join(words_of(plan.why), ", ")));
+        std::vector<std::string_view> reasons = words_of(plan.why);
+        if (plan.recommended) reasons.emplace_back("recommended");
+        if (!reasons.empty()) words.push_back(fmt::format("#{} {}", plan.rank, fmt::join(reasons, ", ")));
     }
     return words.empty() ? "" : wrapped("why: ", words, ";", kColumns);
 }
@@ -338,6 +340,7 @@ std::string legend_text(const PlanReport& report, const PlanTable& table) {
     };
     std::vector<std::string> words;
     if (!table.all_one().empty()) words.push_back(fmt::format("{}: 1 in all rows", fmt::join(table.all_one(), ", ")));
+    if (shows([](const Layout& l) { return l.vpp > 1; })) words.emplace_back("pp: AxB, B virtual stages a rank");
     words.emplace_back("mbs: micro-batch");
     words.emplace_back(shows([](const Layout& l) { return recompute_cell(l) == "sel"; }) ? "rec: recompute (sel: selective)"
                                                                                          : "rec: recompute");
@@ -357,9 +360,11 @@ std::string legend_text(const PlanReport& report, const PlanTable& table) {
         if (shows([](const Layout& l) { return l.switches && (l.switches->bf16_gradients || l.switches->bf16_moments); }))
             words.emplace_back("bf16: g gradients, m moments");
         if (shows(is_sharded)) words.emplace_back("fsdp: all state sharded, hsdp:N: in each of N replicas");
-        words.emplace_back("graphs: CUDA graphs)");
+        if (search_chose_graphs(report)) words.emplace_back("graphs: CUDA graphs");
+        words.back() += ")";
     }
     for (const EqualDispatcher& equal : equal_dispatchers(report)) words.push_back(equal_dispatcher_text(equal, report.plans.size()));
+    words.emplace_back("worst: s/step in adverse conditions");
     if (table.has("tok/s")) words.emplace_back("tok/s: a GPU's");
     if (const Precision precision = report.workload.training.precision; quantised(precision))
         words.push_back(fmt::format("MFU: of the {} peak", to_string(precision)));

@@ -9,7 +9,8 @@ namespace mgplan::simulator {
 
 CostModel::CostModel(const Workload& workload) : CostModel(workload, calibration_of(workload.cluster, workload.training.software)) {}
 CostModel::CostModel(const Workload& workload, const Calibration& calibration) {
-    state_ = std::make_unique<State>(workload, std::make_shared<ByModel>(workload, calibration), std::make_shared<ModelStates>(workload));
+    state_ = std::make_unique<State>(workload, std::make_shared<ByModel>(workload, calibration, nullptr),
+                                     std::make_shared<ModelStates>(workload));
     least_ = std::make_unique<Least>(Least{std::make_shared<SharedLeast>(), {}, {}, {}});
 }
 CostModel::CostModel(const Workload& workload, const CostModel& other) {
@@ -17,7 +18,36 @@ CostModel::CostModel(const Workload& workload, const CostModel& other) {
                                      std::make_shared<ModelStates>(workload));
     least_ = std::make_unique<Least>(Least{other.least_->shared, {}, {}, {}});
 }
+CostModel::CostModel(const Workload& workload, const Calibration& calibration, const CostModel& other) {
+    state_ = std::make_unique<State>(workload, std::make_shared<ByModel>(workload, calibration, other.state_->shared.get()),
+                                     std::make_shared<ModelStates>(workload));
+}
 CostModel::~CostModel() = default;
+
+namespace {
+
+Workload in_adverse_conditions(Workload workload) {
+    const AdverseConditions conditions = workload.adverse.value_or(published_adverse_conditions());
+    workload.cluster.network.bandwidth *= conditions.network;
+    workload.cluster.network.latency /= conditions.network;
+    if (workload.routing.kind == RoutingKind::uniform && !workload.training.megatron.forced_routing) {
+        workload.routing.kind = RoutingKind::zipf;
+        workload.routing.exponent = conditions.routing;
+    }
+    return workload;
+}
+
+Calibration with_adverse_host(Calibration calibration, const Workload& workload) {
+    const double factor = workload.adverse.value_or(published_adverse_conditions()).host;
+    for (double* seconds : {&calibration.host_kernel_seconds, &calibration.checkpoint_host_seconds, &calibration.issue_seconds})
+        *seconds *= factor;
+    return calibration;
+}
+
+}  // namespace
+
+CostModel::Adverse::Adverse(const CostModel& usual)
+    : workload(in_adverse_conditions(usual.workload())), model(workload, with_adverse_host(usual.calibration(), usual.workload()), usual) {}
 
 CostModel::State& CostModel::state_of(const Layout& layout) {
     return state_of(layout.switches);
@@ -98,7 +128,10 @@ Prediction CostModel::predict_exactly(const Layout& layout) {
 }
 
 TimePrediction CostModel::exact_time(const Layout& layout) {
-    return passes(layout) <= kMostReplayedPasses ? timeline(layout, false).step.time : estimate_time(layout);
+    TimePrediction time = passes(layout) <= kMostReplayedPasses ? timeline(layout, false).step.time : estimate_time(layout);
+    if (!adverse_) adverse_ = std::make_unique<Adverse>(*this);
+    time.adverse_seconds = std::max(time.iteration_seconds, adverse_->model.exact_seconds(layout));
+    return time;
 }
 
 double CostModel::exact_seconds(const Layout& layout) {

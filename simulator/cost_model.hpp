@@ -89,7 +89,8 @@ public:
     [[nodiscard]] static std::int64_t passes(const Layout& layout);
     /// estimate() with the time of the exact timeline; above kMostReplayedPasses passes with the closed form's.
     [[nodiscard]] Prediction predict_exactly(const Layout& layout);
-    /// predict_exactly().time without the memory.
+    /// predict_exactly().time without the memory, with adverse_seconds: of the iteration with a slower network between nodes, a slower host
+    /// (Workload::adverse), and, unless the workload states its routing, tokens that spread unevenly over experts.
     [[nodiscard]] TimePrediction exact_time(const Layout& layout);
     /// predict_exactly().time.iteration_seconds.
     [[nodiscard]] double exact_seconds(const Layout& layout);
@@ -122,6 +123,9 @@ private:
     struct Least;
     struct SharedLeast;
     struct Bounded;
+    struct Adverse;
+    /// Shares the recordings of `other`, whose workload has the same model and training, but not their costs.
+    CostModel(const Workload& workload, const Calibration& calibration, const CostModel& other);
     /// Lower bound of each layer's cost over all open choices.
     [[nodiscard]] const Bounded& least_layers(const Layout& layout, const BoundedChoices& choices);
     [[nodiscard]] double seconds_of_stages(const Layout& layout, bool repeats, const PieceSeconds& pieces) const;
@@ -137,8 +141,9 @@ private:
 
     std::unique_ptr<State> state_;                     ///< state of the workload without switches
     std::vector<std::unique_ptr<Switched>> switched_;  ///< one for each set of switches that a layout had
-    Switched* last_ = nullptr;      ///< the element of switched_ used last: consecutive layouts of a search often share it
-    std::unique_ptr<Least> least_;  ///< results of least_seconds() and least_bytes_of_tail()
+    Switched* last_ = nullptr;          ///< the element of switched_ used last: consecutive layouts of a search often share it
+    std::unique_ptr<Adverse> adverse_;  ///< made at the first adverse_seconds()
+    std::unique_ptr<Least> least_;      ///< results of least_seconds() and least_bytes_of_tail()
 };
 
 }  // namespace mgplan::simulator

@@ -54,11 +54,11 @@ CostKey cost_key_without_tail(const Layout& layout, const Workload& workload) {
     return key;
 }
 
-CostModel::ByModel::ByModel(const Workload& workload, const Calibration& calibrated)
+CostModel::ByModel::ByModel(const Workload& workload, const Calibration& calibrated, const ByModel* traces)
     : calibration(calibrated),
       flops(model_flops(workload.model, workload.batch)),
-      memos(workload, calibration, std::make_shared<SharedSchedules>()),
-      shards(workload),
+      memos(workload, calibration, traces != nullptr ? traces->memos.schedules() : std::make_shared<SharedSchedules>()),
+      shards(traces != nullptr ? ShardLayers(workload, traces->shards) : ShardLayers(workload)),
       recorded(workload, shards, nullptr) {}
 CostModel::ByModel::ByModel(const Workload& workload, const ByModel& other)
     : calibration(other.calibration),

@@ -42,7 +42,8 @@ struct CostModel::ByModel {
     RecordedCosts recorded;
     std::unordered_map<CostKey, LayerCosts, MemoKeyHash> layers{};
 
-    ByModel(const Workload& workload, const Calibration& calibrated);
+    /// `traces`: not null: shares the recordings of its layers.
+    ByModel(const Workload& workload, const Calibration& calibrated, const ByModel* traces);
     /// `other`: of another thread, with an equal workload.
     ByModel(const Workload& workload, const ByModel& other);
 };
@@ -113,6 +114,14 @@ struct CostModel::Switched {
     std::optional<State> state;
 
     Switched(const Workload& base, std::shared_ptr<const LayoutSwitches> choices);
+};
+
+/// A workload in adverse conditions, and its model.
+struct CostModel::Adverse {
+    Workload workload;
+    CostModel model;
+
+    explicit Adverse(const CostModel& usual);
 };
 
 /// Layer costs, with the device seconds of one microbatch in all layers and in each piece.

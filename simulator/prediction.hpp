@@ -21,6 +21,8 @@ struct ExposedCommunication {
 
 struct TimePrediction {
     double iteration_seconds = 0;
+    /// The iteration in adverse conditions (CostModel::exact_time); at least iteration_seconds. 0: not computed.
+    double adverse_seconds = 0;
     /// Lower bound of the event simulation's time for this layout, from the closed form (step_time.hpp). 0: unknown.
     double at_least_seconds = 0;
     double interval_low = 0;  ///< limits of the model's own uncertainty, see docs/accuracy.md
@@ -29,6 +31,8 @@ struct TimePrediction {
     double recompute_seconds = 0;  ///< part of compute_seconds
     double host_seconds = 0;       ///< another part of compute_seconds: the GPU waits for kernel launches
     double bubble_seconds = 0;     ///< the slowest stage waits for others while the pipeline fills and drains
+    /// Not part of iteration_seconds: how much longer than the slowest stage a rank waits for others, the mean over all ranks.
+    double imbalance_seconds = 0;
     double optimizer_seconds = 0;
     ExposedCommunication exposed;
     int slowest_stage = 0;
@@ -42,6 +46,9 @@ struct TimePrediction {
         return rest > 1e-9 * iteration_seconds ? rest : 0;
     }
     [[nodiscard]] double bubble_fraction() const { return iteration_seconds > 0 ? bubble_seconds / iteration_seconds : 0; }
+    [[nodiscard]] double imbalance_fraction() const { return iteration_seconds > 0 ? imbalance_seconds / iteration_seconds : 0; }
+    /// Share of all ranks' time in which they wait for other stages.
+    [[nodiscard]] double idle_fraction() const { return bubble_fraction() + imbalance_fraction(); }
 };
 
 /// Time of one pipeline stage's ranks in an iteration by cause; the seconds add up to the iteration. Causes as in TimePrediction: exposed

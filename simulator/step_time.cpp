@@ -260,10 +260,16 @@ TimePrediction step_time(const StepInputs& in) {
         optimizer = std::max(optimizer, update);
     }
 
+    double busy = 0, longest_behind = 0;  // seconds in the passes of all ranks and after them
+    for (const RankTime& rank : ranks) {
+        busy += m * (rank.forward + rank.backward) + rank.behind;
+        longest_behind = std::max(longest_behind, rank.behind);
+    }
     const Pipeline pipeline(in, std::move(ranks), chunks ? waits_for_longer_chunks(in, *chunks, slowest.total()) : 0);
     const double hop = transfer_seconds(in);
     const double passes = pipeline.makespan(0), with_transfers = hop > 0 ? pipeline.makespan(hop) : passes;
     time.bubble_seconds = std::max(0.0, passes - m * slowest.total());
+    time.imbalance_seconds = std::max(0.0, m * slowest.total() + longest_behind - busy / pp);
     time.compute_seconds = m * (slowest.total() - slowest.exposed.total() - slowest.exposed_data);
     time.recompute_seconds = m * slowest.recompute;
     time.host_seconds = m * slowest.waiting;

@@ -172,6 +172,7 @@ StepTimeline step_timeline(const StepInputs& in, const PipelineProgram& program,
         use.fixed_seconds = host_seconds(in.calibration, in.layout.engine).iteration;
         use.utilisation = use.compute_seconds / time.iteration_seconds;
         step.stages.push_back(use);
+        time.imbalance_seconds += (use.bubble_seconds - time.bubble_seconds) / program.pp;
     }
     finish_rates(in, slowest, played.recompute_flops, time);
     return std::move(played.step);

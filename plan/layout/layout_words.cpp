@@ -167,7 +167,7 @@ public:
                 "none, selective, full, blockN or modules (layernorm+moe_act), and what is switched on (fsdp, hsdp:N, alltoall, deepep, "
                 "hybridep, "
                 "tp-overlap, moe-overlap, bf16-grads, bf16-moments, graphs=attn+moe_router or graphs=none), or cells of a row of the table "
-                "(tp2+sp, cp2ag, dp8, blk2, norm+act, ov:tp,moe, bf16:g,m, -)",
+                "(tp2+sp, cp2ag, pp8x4, dp8, blk2, norm+act, ov:tp,moe, bf16:g,m, -)",
                 word.substr(0, 40));
         }
     }
@@ -188,8 +188,8 @@ public:
     }
 
 private:
-    /// Reads the part after a size in a table's cell, as in tp2+sp, 2-sp, cp2ag or 2ag, and returns the size: tp2, cp2. Returns any other
-    /// word unchanged.
+    /// Reads the part after a size in a table's cell, as in tp2+sp, 2-sp, cp2ag, 2ag or pp8x4, and returns the size: tp2, cp2, pp8. Returns
+    /// any other word unchanged.
     std::string without_what_cells_add(const std::string& word) {
         const auto size_behind = [&](std::string_view name, std::string_view added) -> std::optional<std::string> {
             if (!word.ends_with(added)) return std::nullopt;
@@ -205,6 +205,13 @@ private:
             once("sp");
             sequence_parallel_ = added == "+sp";
             return *size;
+        }
+        if (const std::size_t times = word.find('x'); word.starts_with("pp") && times != std::string::npos) {
+            if (const auto chunks = parse_integer(std::string_view(word).substr(times + 1)); chunks && *chunks > 0) {
+                once("vpp");
+                request_.vpp = *chunks;
+                return word.substr(0, times);
+            }
         }
         for (const auto& [text, exchange] : kExchangesInCells) {
             const auto size = size_behind("cp", text);

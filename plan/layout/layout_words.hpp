@@ -38,9 +38,9 @@ struct LayoutInWords : LayoutRequest {
 /// Reads words between blanks or commas: sizes with or without "=" (tp4 cp=2 ep8 etp1 pp2 vpp4 mbs1), "sp" or "nosp", the cp exchange (p2p,
 /// all_gather, a2a), the recompute (none, selective, full, block4, or the modules of selective: layernorm+moe_act), CUDA graphs by their
 /// scopes (graphs=attn+moe_router, graphs=none), schedules and switches (switch_words()), in any order; and the forms of these in table
-/// cells (4+sp or tp4+sp, 4-sp, 2ag or cp2ag, dp8, blk4, norm+act, ov:tp,moe, bf16:g,m, tp-dp-pp, and - for nothing switched on). Omitted
-/// sizes are 1, the exchange p2p, the rest none; sequence parallelism is on where tp > 1, but off in words that name the exchange, as a
-/// whole summary does, and not sp. Throws ConfigError with all problems: unknown or repeated words, sizes below 1.
+/// cells (4+sp or tp4+sp, 4-sp, 2ag or cp2ag, pp8x4 of pp and vpp, dp8, blk4, norm+act, ov:tp,moe, bf16:g,m, tp-dp-pp, and - for nothing
+/// switched on). Omitted sizes are 1, the exchange p2p, the rest none; sequence parallelism is on where tp > 1, but off in words that name
+/// the exchange, as a whole summary does, and not sp. Throws ConfigError with all problems: unknown or repeated words, sizes below 1.
 [[nodiscard]] LayoutInWords parse_layout_words(std::string_view text);
 
 }  // namespace mgplan

@@ -55,6 +55,11 @@ class Plan:
         return float(self.predicted["iteration_seconds"])
 
     @property
+    def adverse_seconds(self) -> float:
+        """Seconds of one step in adverse conditions (docs/how-sure.md)."""
+        return float(self.predicted["adverse_seconds"])
+
+    @property
     def tokens_per_second_per_gpu(self) -> float:
         return float(self.predicted["tokens_per_second_per_gpu"])
 
@@ -157,6 +162,11 @@ class Ranking(Sequence[Plan]):
     def best(self) -> Plan | None:
         """The first plan; None where nothing fits."""
         return self._list[0] if self._list else None
+
+    @property
+    def recommended(self) -> Plan | None:
+        """The steadiest plan within 3 % of the fastest, which --save-plan saves; None where nothing fits."""
+        return next((plan for plan in self if plan.to_dict()["recommended"]), None)
 
     @property
     def assumed(self) -> list[str]:

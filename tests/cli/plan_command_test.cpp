@@ -17,11 +17,14 @@ namespace {
 using planned::kSmall, planned::plan, planned::rejected;
 using ::testing::AllOf;
 using ::testing::Contains;
+using ::testing::ContainsRegex;
 using ::testing::Each;
 using ::testing::ElementsAre;
+using ::testing::Ge;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::IsSubsetOf;
+using ::testing::Le;
 using ::testing::Not;
 using ::testing::SizeIs;
 using Json = nlohmann::ordered_json;
@@ -169,19 +172,17 @@ TEST(PlanCommand, ShowsTheFastestFirstAndNoRowThatAFasterOneDominates) {
             EXPECT_GE(seconds(report["plans"][i]), seconds(report["plans"][i - 1])) << i;
         // However many are asked for.
         EXPECT_EQ(plan(words + " --top 1")["plans"][0]["layout"], report["plans"][0]["layout"]);
-        // The rows of a table: each needs less memory than all before it, or is named with a reason.
+        // The rows of a table: each is named with a reason.
         const std::string table = say(words).out;
         EXPECT_THAT(table, HasSubstr("\nwhy: #1 fastest"));
-        std::int64_t least = std::numeric_limits<std::int64_t>::max();
         std::size_t rows = 0;
         for (const std::string& line : split(table, '\n')) {
-            const auto rank = parse_integer(split(line + " ", ' ').front());
+            const auto begin = std::min(line.find_first_not_of(' '), line.size());
+            const auto rank = parse_integer(split(line.substr(begin) + " ", ' ').front());
             if (!rank || line.find('%') == std::string::npos) continue;
             ++rows;
             ASSERT_LE(*rank, 100);
-            const std::int64_t bytes = report["plans"][static_cast<std::size_t>(*rank - 1)]["predicted"]["memory"]["peak_bytes"];
-            EXPECT_TRUE(bytes < least || table.find(fmt::format("#{} ", *rank)) != std::string::npos) << line;
-            least = std::min(least, bytes);
+            EXPECT_THAT(table, HasSubstr(fmt::format("#{} ", *rank)));
         }
         EXPECT_GT(rows, 1U) << table;
         EXPECT_LE(rows, 5U) << table;
@@ -219,6 +220,12 @@ TEST(PlanCommand, PrintsAsManyPlansAsAsked) {
         EXPECT_EQ(report["plans"].back()["rank"], top);
     }
     EXPECT_THAT(plan(kSmall)["plans"], SizeIs(10));
+    const Json few = plan("--world 128 --model glm-4.5-air --top 2");
+    ASSERT_THAT(few["plans"], SizeIs(3)) << "the recommended plan is behind the second, and listed";
+    EXPECT_TRUE(few["plans"][2]["recommended"]);
+    EXPECT_THAT(say("--world 128 --model glm-4.5-air").out,
+                ContainsRegex(fmt::format("#{} [^#]*recommended", few["plans"][2]["rank"].get<int>())));
+    EXPECT_LT(few["plans"][2]["predicted"]["adverse_seconds"], few["plans"][0]["predicted"]["adverse_seconds"]);
     TempFile file("picked.json");
     EXPECT_THAT(plan(fmt::format("{} --top 2 --pick 9 --save-plan {}", kSmall, file.path()))["plans"], SizeIs(2));
 }
@@ -422,6 +429,28 @@ TEST(PlanCommand, PlansWorldsThatAreNoPowersOfTwo) {
     }
 }
 
+TEST(PlanCommand, SavesTheRecommendedPlan) {
+    const std::string job = "--world 128 --model glm-4.5-air --top 1 ";
+    TempFile recommended("recommended.json"), fastest("fastest.json");
+    const Json report = plan(job + "--save-plan " + recommended.path());
+    EXPECT_EQ(Json::parse(say({"simulate", recommended.path(), "--format", "json"}).out)["layout"], report["plans"][1]["layout"]);
+    ASSERT_EQ(say(job + "--pick 1 --save-plan " + fastest.path()).code, kDone);
+    EXPECT_EQ(Json::parse(say({"simulate", fastest.path(), "--format", "json"}).out)["layout"], report["plans"][0]["layout"]);
+}
+
+TEST(PlanCommand, AdverseConditionsAreStated) {
+    const auto worst = [](const std::string& conditions) {
+        return plan("--world 16 --model llama3-8b --top 1 --search plain --tp 8 --pp 2 --cp 1 " + conditions)["plans"][0]["predicted"];
+    };
+    const Json usual = worst("--adverse network=1,host=1"), slow = worst("--adverse network=0.1,host=1");
+    EXPECT_EQ(usual["adverse_seconds"], usual["iteration_seconds"]);
+    EXPECT_EQ(slow["iteration_seconds"], usual["iteration_seconds"]);
+    EXPECT_GT(slow["adverse_seconds"], slow["iteration_seconds"]);
+    const Said said = say("--world 16 --model llama3-8b --adverse wind=2");
+    EXPECT_EQ(said.code, kBadInput);
+    EXPECT_THAT(said.err, HasSubstr("--adverse: 'wind=2' is no condition"));
+}
+
 TEST(PlanCommand, SavedPlansSimulateToTheSameNumbers) {
     for (const char* words : {kSmall, "--world 24 --model mixtral-8x7b", "--world 96 --model deepseek-v2-lite --order cp-tp-ep-dp-pp",
                               "--world 32 --model llama2-13b --engine megatron --precision fp16 --grad-dtype fp16"}) {
@@ -508,7 +537,7 @@ class PlannedAtScale : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(PlannedAtScale, FindsLayoutsThatUseTheWholeWorld) {
     const Json report = plan(std::string(GetParam()) + " --top 3");
-    ASSERT_THAT(report["plans"], SizeIs(3));
+    ASSERT_THAT(report["plans"].size(), AllOf(Ge(3U), Le(4U))) << "the recommended plan may be behind them";
     for (const auto& entry : report["plans"]) {
         const auto& l = entry["layout"];
         EXPECT_EQ(l["tp"].get<std::int64_t>() * l["cp"].get<std::int64_t>() * l["dp"].get<std::int64_t>() * l["pp"].get<std::int64_t>(),

@@ -45,7 +45,7 @@ std::vector<std::pair<std::size_t, std::string>> rows_of(const std::string& text
             for (std::size_t i = 1; i < cells.size(); ++i) {
                 const std::string& name = names[i];
                 if (name == "rec" || name == "on" || name == "schedule" || name == "order") words += cells[i] + " ";
-                for (const char* const size : {"tp", "cp", "ep", "etp", "dp", "pp", "vpp", "mbs"}) {
+                for (const char* const size : {"tp", "cp", "ep", "etp", "dp", "pp", "mbs"}) {
                     if (name == size) words += name + cells[i] + " ";
                 }
             }

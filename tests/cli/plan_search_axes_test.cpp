@@ -70,7 +70,7 @@ TEST(PlanSearchAxes, DispatchersArePinned) {
     for (const Json& each : plan["plans"]) EXPECT_EQ(each["layout"]["dispatcher"], "hybridep");
     EXPECT_EQ(Json::parse(say(kJob + "--search plain --format json").out)["plans"][0]["layout"]["dispatcher"], "alltoall");
     const Said csv = say(kJob + "--dispatcher hybridep --search plain --format csv");
-    EXPECT_THAT(csv.out, HasSubstr(",switched_on,why\r\n"));
+    EXPECT_THAT(csv.out, HasSubstr(",switched_on,why,recommended,adverse_seconds,imbalance_fraction,idle_fraction\r\n"));
     EXPECT_THAT(csv.out, HasSubstr(",hybridep,fastest"));
 }
 

@@ -50,7 +50,6 @@ TEST(PlanReport, KeepsTokensPerSecondWhereTheTerminalIsNarrow) {
     PlanReport report = report_of_one_plan();
     PlannedLayout& plan = report.plans.front();
     plan.layout.sizes.tp = plan.layout.sizes.cp = plan.layout.sizes.pp = 16;
-    plan.layout.vpp = 2;
     EXPECT_THAT(plan_report_text(report), AllOf(HasSubstr("  dp  "), HasSubstr("  tok/s  "), HasSubstr("  loss\n")));
     LayoutSwitches switches;
     switches.overlap_tp = true;

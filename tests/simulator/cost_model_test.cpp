@@ -108,6 +108,16 @@ RC_GTEST_PROP(CostModelProperties, WhatOneLayoutLeavesBehindDoesNotChangeTheNext
     }
 }
 
+RC_GTEST_PROP(CostModelProperties, IdleTimeIsTheMeanOfTheStagesWaits, ()) {
+    const Workload workload = random_workload();
+    const Layout layout = random_layout(workload);
+    const StepTimeline step = CostModel(workload).timeline(layout, false).step;
+    double waits = 0;
+    for (const StageUse& stage : step.stages) waits += stage.bubble_seconds / static_cast<double>(step.stages.size());
+    RC_ASSERT(std::abs(waits - step.time.idle_fraction() * step.time.iteration_seconds) <= 1e-9 * step.time.iteration_seconds);
+    RC_ASSERT(step.time.imbalance_seconds >= -1e-12);
+}
+
 RC_GTEST_PROP(CostModelProperties, EveryNumberIsFiniteAndTheSharesAddUp, ()) {
     const Workload workload = random_workload();
     const Layout layout = random_layout(workload);

@@ -34,6 +34,13 @@ TEST_F(StepTime, TheSlowestStageSetsThePace) {
     EXPECT_EQ(time.slowest_stage, 3);
     EXPECT_DOUBLE_EQ(time.compute_seconds, 8 * (4 * 3 + 5));
     EXPECT_DOUBLE_EQ(time.bubble_seconds, 3 * 4 * 3);
+    // Three of four stages wait for the head of each microbatch.
+    EXPECT_DOUBLE_EQ(time.imbalance_seconds, 8 * 5 * 3 / 4.0);
+    EXPECT_DOUBLE_EQ(time.idle_fraction(), (time.bubble_seconds + time.imbalance_seconds) / time.iteration_seconds);
+}
+
+TEST_F(StepTime, EqualStagesAreInBalance) {
+    EXPECT_DOUBLE_EQ(run().imbalance_seconds, 0);
 }
 
 TEST_F(StepTime, HfuAddsTheFlopsOfRecompute) {

@@ -51,8 +51,9 @@ TEST(LayoutWords, LeaveOutWhatIsUsual) {
     EXPECT_TRUE(of_a_table.tp == 2 && of_a_table.sequence_parallel);
     EXPECT_EQ(of_a_table.recompute, Recompute::selective);
     EXPECT_FALSE(parse_layout_words("tp2 nosp").sequence_parallel);
-    const LayoutRequest of_cells = parse_layout_words("tp2+sp ep8,pp2 norm+act ov:tp,moe bf16:g,m graphs=none");
+    const LayoutRequest of_cells = parse_layout_words("tp2+sp ep8,pp2x3 norm+act ov:tp,moe bf16:g,m graphs=none");
     EXPECT_EQ(of_cells.pp, 2);
+    EXPECT_EQ(of_cells.vpp, 3);
     EXPECT_EQ(of_cells.recompute_modules, (EnumSet<RecomputeModule>{RecomputeModule::layernorm, RecomputeModule::moe_act}));
     ASSERT_NE(of_cells.switches, nullptr);
     for (const char* sharding : {"fsdp", "hsdp:4", "zero2", "ddp"})
