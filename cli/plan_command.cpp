@@ -22,6 +22,7 @@
 #include "formats/megatron/megatron_flags.hpp"
 #include "plan/plan.hpp"
 #include "plan/text/text.hpp"
+#include "planner/numeric_changes.hpp"
 #include "planner/ranking.hpp"
 #include "planner/search_axes.hpp"
 #include "reports/plan_report.hpp"
@@ -291,6 +292,8 @@ int PlanRun::answer() {
         if (values_.html) write_search_page(*values_.html, page);
         if (console_.page) console_.page(std::move(page));
     }
+    if (options_.format() == Format::table && !report_.plans.empty() && !report_.scaling)
+        report_.changes = planner::numeric_changes(resolved_.workload, report_.plans.front().layout, report_.plans.front().prediction);
     for (const auto& plan : report_.plans) hand_over_plan(console_, resolved_.workload, plan.layout, resolved_.batches);
     write_answer(options_, values_, job_.worlds.size() > 1, report_, model, console_);
     return report_.plans.empty() ? kNothingFits : kDone;

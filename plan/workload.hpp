@@ -27,7 +27,7 @@ struct Workload {
     bool confine_ep = false;
     /// False to predict a job that an older release of Megatron-LM ran: rules that only newer releases have are not applied.
     bool newest_rules = true;
-    /// Of the adverse time; none: the published ones.
+    /// Conditions of the adverse time; none: the published ones.
     std::optional<AdverseConditions> adverse = {};
 };
 

@@ -30,6 +30,13 @@ inline constexpr std::size_t kConsideredFamilies = 5;
 /// Number of families that a ranking ranks if it collects their points, whatever the number of plans.
 inline constexpr std::size_t kRankedFamilies = 6;
 
+/// A change of the job that changes the numbers that a plan computes (numeric_changes.hpp).
+struct NumericChange {
+    std::string option;      ///< "--precision mxfp8"
+    double seconds = 0;      ///< of an iteration with it
+    std::int64_t bytes = 0;  ///< on the fullest rank with it
+};
+
 /// A point in the picture of a search (search_points.hpp).
 struct SearchPoint {
     PlannedLayout plan;        ///< rank 0: beyond the end of the ranking

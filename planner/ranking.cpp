@@ -155,7 +155,7 @@ std::size_t families_considered(std::size_t plans, bool one_per_family) {
     return std::max(kConsideredFamilies, one_per_family ? plans : 0);
 }
 
-/// The plans of an answer. By time, reasons and the recommended plan are the same whether a list or one plan of each family is asked for;
+/// The plans of an answer. By time, reasons and the recommended plan are the same for a list as for one plan of each family;
 /// the recommended plan is always among them.
 std::vector<PlannedLayout> plans_of(const Workload& workload, const std::vector<RankedLayout>& best, std::size_t most, bool one_per_family,
                                     Objective objective, const Predict& predict) {

@@ -69,6 +69,20 @@ std::string batch_source_text(BatchSource source) {
                        source == BatchSource::published ? "the model's own" : "assumed");
 }
 
+/// The options that make the first plan faster or smaller by changing the numbers that it computes, with their gains.
+std::string changes_text(const PlanReport& report) {
+    std::vector<std::string> words;
+    const simulator::Prediction& usual = report.plans.front().prediction;
+    for (const planner::NumericChange& change : report.changes) {
+        words.push_back(change.option);
+        if (const double faster = 1 - change.seconds / usual.time.iteration_seconds; faster >= 0.005)
+            words.back() += fmt::format(" -{:.0f} % time", 100 * faster);
+        if (const std::int64_t fewer = usual.memory.deciding_bytes() - change.bytes; fewer > 0)
+            words.back() += fmt::format(" -{} GiB", gib(fewer));
+    }
+    return words.empty() ? "" : wrapped("numerics: ", words, ",", kColumns);
+}
+
 /// Engine of the predicted runs.
 Engine engine_of(const PlanReport& report) {
     return report.plans.front().layout.engine;
@@ -558,7 +572,7 @@ std::string plan_report_text(const PlanReport& report) {
         text += table.to_text() + "\n" + reasons_text(report) + families_text(report) + legend_text(report, table) + unproven_text(s) +
                 balanced_text(report) + schedules_text(report);
         if (wide) text += "\nWhere the time of a step goes:\n" + time_table(report).to_text() + times_legend(report);
-        text += "\n" + accuracy_text(w, engine_of(report));
+        text += "\n" + changes_text(report) + accuracy_text(w, engine_of(report));
     }
     // Rejections are of Megatron-LM's schedules: if only others are requested, they do not explain the result.
     const bool says_why = report.plans.empty() && !report.schedules_alone;

@@ -18,13 +18,15 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Json = nlohmann::ordered_json;
 
-/// Cells of a table's line: two blanks stand between them at least.
-std::vector<std::string> cells_of(const std::string& line) {
+/// Cells of a table's line, which stand where the rule of dashes under the header has its dashes.
+std::vector<std::string> cells_of(const std::string& line, const std::string& rule) {
     std::vector<std::string> cells;
-    for (std::size_t at = line.find_first_not_of(' '); at != std::string::npos;) {
-        const std::size_t end = std::min(line.find("  ", at), line.size());
-        cells.push_back(line.substr(at, end - at));
-        at = line.find_first_not_of(' ', end);
+    for (std::size_t at = 0; at < rule.size();) {
+        const std::size_t end = std::min(rule.find(' ', at), rule.size());
+        const std::string cell = at < line.size() ? line.substr(at, end - at) : "";
+        const std::size_t first = std::min(cell.find_first_not_of(' '), cell.size()), last = cell.find_last_not_of(' ') + 1;
+        cells.push_back(first < last ? cell.substr(first, last - first) : "");
+        at = std::min(rule.find_first_not_of(' ', end), rule.size());
     }
     return cells;
 }
@@ -32,25 +34,22 @@ std::vector<std::string> cells_of(const std::string& line) {
 /// Rank and layout of each row, in the words of its cells.
 std::vector<std::pair<std::size_t, std::string>> rows_of(const std::string& text) {
     std::vector<std::pair<std::size_t, std::string>> rows;
-    std::vector<std::string> names;
-    for (const std::string& line : split(text, '\n')) {
-        const std::vector<std::string> cells = cells_of(line);
-        if (cells.empty()) {
-            if (!names.empty()) break;
-        } else if (cells.front() == "#") {
-            names = cells;
-        } else if (!names.empty() && cells.front().front() != '-') {
-            EXPECT_EQ(cells.size(), names.size()) << line;
-            std::string words;
-            for (std::size_t i = 1; i < cells.size(); ++i) {
-                const std::string& name = names[i];
-                if (name == "rec" || name == "on" || name == "schedule" || name == "order") words += cells[i] + " ";
-                for (const char* const size : {"tp", "cp", "ep", "etp", "dp", "pp", "mbs"}) {
-                    if (name == size) words += name + cells[i] + " ";
-                }
+    const std::vector<std::string> lines = split(text, '\n');
+    const auto rule = std::ranges::find_if(
+        lines, [](const std::string& line) { return line.starts_with('-') && line.find_first_not_of("- ") == std::string::npos; });
+    if (rule == lines.begin() || rule == lines.end()) return rows;
+    const std::vector<std::string> names = cells_of(*(rule - 1), *rule);
+    for (auto line = rule + 1; line != lines.end() && !line->empty(); ++line) {
+        const std::vector<std::string> cells = cells_of(*line, *rule);
+        std::string words;
+        for (std::size_t i = 1; i < cells.size(); ++i) {
+            const std::string& name = names[i];
+            if (name == "rec" || name == "on" || name == "schedule" || name == "order") words += cells[i] + " ";
+            for (const char* const size : {"tp", "cp", "ep", "etp", "dp", "pp", "mbs"}) {
+                if (name == size) words += name + cells[i] + " ";
             }
-            rows.emplace_back(std::stoul(cells.front()), words);
         }
+        rows.emplace_back(std::stoul(cells.front()), words);
     }
     return rows;
 }
