@@ -195,6 +195,48 @@ TEST(ClusterParameters, FollowTheFastestProductsThatWereMeasured) {
     EXPECT_NEAR(calibration_of(cluster).fp8_gemm_efficiency, known.fp8_gemm_efficiency, 1e-3);
 }
 
+TEST(ClusterParameters, FillWavesOfComputeUnitsWithTilesOf256) {
+    // Published products, TFLOP/s, of GPUs whose best is 1,222.9 (8,192 cubed, fp8) and 1,565 (12,288 by 8,192 by 8,192, bf16).
+    struct Product {
+        const char* cluster;
+        Precision precision;
+        std::int64_t best_m, best_n, best_k;
+        double best;
+        std::int64_t m, n, k;
+        double measured;
+    };
+    constexpr std::int64_t kFp8Side = 8192;
+    const std::vector<Product> products{
+        {"mi300x", Precision::fp8, kFp8Side, kFp8Side, kFp8Side, 1222.9, 2048, 2048, 2048, 726.9},
+        {"mi300x", Precision::fp8, kFp8Side, kFp8Side, kFp8Side, 1222.9, 4096, 4096, 4096, 1085.4},
+        {"mi355x", Precision::bf16, 12288, 8192, 8192, 1565, 4096, 8448, 7168, 1313.3},
+        {"mi355x", Precision::bf16, 12288, 8192, 8192, 1565, 4096, 1536, 7168, 944.4},
+    };
+    const auto error = [](ClusterSpec cluster, const Product& product) {
+        Calibration calibration = calibration_of(cluster);
+        calibration.kernel_seconds = 0;
+        const KernelTimes times(cluster, calibration, product.precision);
+        const auto rate = [&](std::int64_t m, std::int64_t n, std::int64_t k) {
+            return static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) / times.gemm(m, n, k);
+        };
+        const double relative = rate(product.m, product.n, product.k) / rate(product.best_m, product.best_n, product.best_k);
+        return std::abs(relative * product.best / product.measured - 1);
+    };
+    double now = 0, as_h100 = 0;
+    for (const Product& product : products) {
+        ClusterSpec cluster = load_cluster(product.cluster);
+        now += error(cluster, product) / 4;
+        cluster.compute_units = 0;
+        as_h100 += error(cluster, product) / 4;
+    }
+    EXPECT_LT(now, 0.06);
+    EXPECT_GT(as_h100, 0.25);
+    const Calibration mi300x = calibration_of(load_cluster("mi300x"));
+    EXPECT_EQ(mi300x.multiprocessors, 304);
+    EXPECT_DOUBLE_EQ(mi300x.attention_tail * 304, calibration_of(load_cluster("dgx-h100")).attention_tail * 132);
+    EXPECT_EQ(calibration_of(load_cluster("mi250x")).multiprocessors, 108) << "no tile of its kernels is published";
+}
+
 TEST(ClusterParameters, AreTwiceAsUnsureWhereEfficienciesAreAssumed) {
     ClusterSpec cluster = load_cluster("mi300x");
     const Calibration assumed = calibration_of(cluster), known = calibration_of(load_cluster("dgx-h200"));
