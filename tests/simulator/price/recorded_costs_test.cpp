@@ -125,13 +125,14 @@ TEST(Exchange, ByDeepEPMovesWhatItsMultiprocessorsMove) {
     // 4,096 tokens of 7,168 values to eight experts: each goes to 8 (1 - (7/8)^8) = 5.25 of eight ranks, 6.45 of sixteen.
     const double token = 7168 * 2, tokens = 4096;
     start.sent = start.received = static_cast<std::int64_t>(8 * tokens * token);
-    const auto seconds = [&](std::int64_t ranks) {
+    const auto seconds = [&](std::int64_t ranks, std::int64_t domain = 8) {
         LayoutPaths paths;
-        paths.ep = {.ranks = ranks, .ranks_per_domain = 8, .inside = 1e15, .network = 1e15};
+        paths.ep = {.ranks = ranks, .ranks_per_domain = domain, .inside = 1e15, .network = 1e15};
         return collective_seconds(start, paths, calibration);
     };
     EXPECT_NEAR(tokens * token * 5.2511 / seconds(8), 457e9, 1e9) << "the mean of 494 and 420 GB/s";
     EXPECT_NEAR(tokens * token * 6.4531 / seconds(16), 144e9, 1e9);
+    EXPECT_NEAR(tokens * token * 7.1782 / seconds(32, 72), 257.6e9, 1e9) << "one dispatch at 400 and one combine at 190 GB/s";
     const double with_24 = seconds(8);
     start.multiprocessors = 12;
     EXPECT_NEAR(seconds(8) / with_24, 2, 1e-9);
