@@ -54,6 +54,29 @@ TEST_F(MixturePrice, ATokenThatArrivesOnceIsCopiedForItsExpert) {
     EXPECT_NEAR(permuting(8, TokenDispatcher::deep_ep), (1.875 / 2 + 1) * kCopies, 1e-12) << "HybridEP's own";
 }
 
+TEST_F(MixturePrice, WithoutAFusedPermutationPyTorchAddsCopiesValueByValue) {
+    const auto seconds = [&](bool fused, TokenDispatcher dispatcher) {
+        workload.training.megatron.moe_permute_fusion = fused;
+        workload.model.moe->dispatcher = dispatcher;
+        const PieceCost cost = on(8);
+        return std::pair(cost.forward, cost.backward);
+    };
+    constexpr double kValues = 2 * 512 * 1024, kRate = 1e9;
+    // The fused kernel reads all copies and writes a row for each token; DeepEP's writes 1.875 rows.
+    const auto more = [](double rows) { return kValues / kRate - kCopies * (1 + rows / 2) / 2; };
+    for (const auto& [dispatcher, rows] : {std::pair(TokenDispatcher::all_to_all, 1.0), std::pair(TokenDispatcher::deep_ep, 1.875)}) {
+        calibration.atomic_adds = kRate;
+        const auto [ahead, back] = seconds(false, dispatcher);
+        const auto [fused_ahead, fused_back] = seconds(true, dispatcher);
+        EXPECT_NEAR(ahead - fused_ahead, more(rows), kSmall);
+        EXPECT_NEAR(back - fused_back, more(rows), kSmall);
+        calibration.atomic_adds = 0;
+        EXPECT_EQ(seconds(false, dispatcher), seconds(true, dispatcher)) << "the rate is not known";
+    }
+    calibration.atomic_adds = kRate;
+    EXPECT_EQ(seconds(false, TokenDispatcher::hybrid_ep), seconds(true, TokenDispatcher::hybrid_ep)) << "its own kernels permute";
+}
+
 TEST_F(MixturePrice, FusedOperationsComputeTheActivationBehindTheProducts) {
     workload.training.precision = Precision::fp8;
     workload.training.megatron.fp8_recipe = Fp8Recipe::mxfp8;
