@@ -237,6 +237,33 @@ TEST(ClusterParameters, FillWavesOfComputeUnitsWithTilesOf256) {
     EXPECT_EQ(calibration_of(load_cluster("mi250x")).multiprocessors, 108) << "no tile of its kernels is published";
 }
 
+TEST(ClusterParameters, GroupedProductsOfAMDNeedMoreRows) {
+    // TFLOP/s of grouped_gemm on MI355X, whose fastest product is 1,565: rows of an expert, N, K; 16 experts.
+    struct Product {
+        std::int64_t rows, n, k;
+        double measured;
+    };
+    const std::vector<Product> products{{2048, 4096, 7168, 1063}, {2048, 7168, 4096, 1139}, {4096, 4096, 7168, 1507},
+                                        {4096, 7168, 4096, 1526}, {2048, 7168, 2048, 1219}, {2048, 2048, 7168, 1261},
+                                        {4096, 7168, 2048, 1298}, {4096, 2048, 7168, 1317}};
+    const ClusterSpec cluster = load_cluster("mi355x");
+    const auto mean_error = [&](double rows_half) {
+        Calibration calibration = calibration_of(cluster);
+        calibration.kernel_seconds = 0;
+        calibration.grouped_rows_half = rows_half;
+        const KernelTimes times(cluster, calibration, Precision::bf16);
+        const double best = 12288.0 * 8192 * 8192 / times.gemm(12288, 8192, 8192);
+        double sum = 0;
+        for (const auto& [rows, n, k, measured] : products) {
+            const double rate = 16.0 * static_cast<double>(rows * n * k) / times.grouped_gemm(rows, n, k, 16);
+            sum += std::abs(rate / best * 1565 / measured - 1);
+        }
+        return sum / static_cast<double>(products.size());
+    };
+    EXPECT_LT(mean_error(calibration_of(cluster).grouped_rows_half), 0.07);
+    EXPECT_GT(mean_error(calibration_of(load_cluster("dgx-h100")).grouped_rows_half), 0.15);
+}
+
 TEST(ClusterParameters, AreTwiceAsUnsureWhereEfficienciesAreAssumed) {
     ClusterSpec cluster = load_cluster("mi300x");
     const Calibration assumed = calibration_of(cluster), known = calibration_of(load_cluster("dgx-h200"));
