@@ -95,6 +95,7 @@ Table figures(const ClusterSpec& cluster, bool short_sources) {
     row("NVLink SHARP", cluster.nvls ? "yes" : "no", "", "nvls");
     row("compute capability", fmt::format("{}.{}", cluster.compute_capability / 10, cluster.compute_capability % 10), "",
         "compute_capability");
+    if (cluster.compute_units > 0) row("compute units", std::to_string(cluster.compute_units), "", "compute_units");
     if (cluster.sources.contains("efficiencies")) row("efficiencies", cluster.calibration ? "measured" : "assumed", "", "efficiencies");
     return table;
 }

@@ -21,6 +21,7 @@ inline constexpr Count kGpusPerNode{1, 1024};
 inline constexpr Count kNvlinkDomain{1, 65536};
 inline constexpr Count kNicsPerNode{1, 1024};
 inline constexpr Count kComputeCapability{10, 999};
+inline constexpr Count kComputeUnits{0, 100'000};
 inline constexpr Real kPeakFlops{1e6, 1e20};
 inline constexpr Real kBandwidth{1e3, 1e17};  ///< bytes/s
 inline constexpr Real kWatts{0, 1e6};

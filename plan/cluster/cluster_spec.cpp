@@ -87,6 +87,7 @@ void validate(const ClusterSpec& cluster, const std::string& where) {
     check_link(problems, where, "network", cluster.network);
     check_count(problems, where, "nics_per_node", cluster.nics_per_node, kNicsPerNode);
     check_count(problems, where, "compute_capability", cluster.compute_capability, kComputeCapability);
+    check_count(problems, where, "compute_units", cluster.compute_units, kComputeUnits);
     problems.throw_if_any();
 }
 

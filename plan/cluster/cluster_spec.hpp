@@ -48,6 +48,7 @@ struct ClusterSpec {
     int nics_per_node = 8;
     bool nvls = false;                           ///< in-switch reductions (NVLink SHARP)
     int compute_capability = 90;                 ///< 80, 90, 100, 103
+    int compute_units = 0;                       ///< multiprocessors of AMD's GPUs; 0: the number of the compute capability
     std::map<std::string, std::string> sources;  ///< field -> where its figure comes from
     /// Measurements of such devices; their parameters take precedence over the defaults of the architecture.
     std::optional<ClusterCalibration> calibration;

@@ -230,6 +230,7 @@ Json cluster_to_json(const ClusterSpec& cluster) {
     if (!cluster.measured_products.empty()) json["measured_products"] = rates_to_json(cluster.measured_products);
     if (cluster.network_kind != NetworkKind::infiniband) json["network_kind"] = to_string(cluster.network_kind);
     if (cluster.direct_links) json["direct_links"] = true;
+    if (cluster.compute_units > 0) json["compute_units"] = cluster.compute_units;
     if (cluster.host_memory_bytes > 0) json["host_memory_bytes"] = cluster.host_memory_bytes;
     if (cluster.gpu_watts > 0) json["gpu_watts"] = cluster.gpu_watts;
     if (cluster.host.bandwidth > 0) json["host"] = link_to_json(cluster.host);
@@ -266,6 +267,7 @@ ClusterSpec cluster_from_json(const Json& json, const std::string& where) {
     cluster.direct_links = reader.boolean_or("direct_links", false);
     cluster.compute_capability =
         static_cast<int>(reader.integer("compute_capability", limits::kComputeCapability.low, limits::kComputeCapability.high));
+    cluster.compute_units = static_cast<int>(reader.integer_or("compute_units", 0, limits::kComputeUnits.low, limits::kComputeUnits.high));
     cluster.sources = sources_from_json(reader);
     if (const Json* calibration = reader.member("calibration")) {
         try {

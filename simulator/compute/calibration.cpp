@@ -258,6 +258,22 @@ void follow_measured_products(Calibration& c, const ClusterSpec& cluster) {
     c.attention_backward = h100.attention_backward * bf16;
     c.fp8_gemm_efficiency = h100.fp8_gemm_efficiency *
                             share(Precision::fp8, kH100Fp8Product, kH100Fp8Peak, bf16);  // the 16-bit one where no fp8 one is published
+    if (cluster.compute_units == 0) return;
+    // hipBLASLt's fastest kernels on CDNA 3 and 4 compute tiles of 256 by 256 (MT256x256x64 in their names, ROCm/rocm-libraries, pull
+    // request 3230). With waves of such tiles four published products of MI300X and MI355X (docs/decisions/0031) are matched within 6 % on
+    // average, with H100's tiles and multiprocessors within 31 %. The idle share of attention stays H100's: forward attention on MI355X
+    // loses no more to its last tiles (ROCm/aiter, pull request 4205: 1,117 of 1,288 TFLOP/s at 4,096 keys).
+    const double more = static_cast<double>(cluster.compute_units) / c.multiprocessors;
+    c.attention_tail /= more;
+    c.attention_tail_backward /= more;
+    c.multiprocessors = cluster.compute_units;
+    c.tile_m = c.tile_n = 256;
+    // Experts of DeepSeek-V3 on MI355X, 2,048 and 4,096 rows each, by the library grouped_gemm (AMD-AGI/Primus-Turbo, pull request 284,
+    // column GMM): eight forwards and gradients of inputs are matched within 7 % on average, with H100's 120 within 16 %.
+    c.grouped_rows_half = 570;
+    // PyTorch's index_add_ of 5,079,670 rows of 128 values at random places takes 2.675 ms (pytorch/pytorch, pull request 159430, which
+    // names no GPU; its predecessor, 146264, names MI300X). The rate of NVIDIA's GPUs was not looked for: their runs fuse the permutation.
+    c.atomic_adds = 5'079'670.0 * 128 / 2.675e-3;
 }
 
 }  // namespace
@@ -271,6 +287,11 @@ Calibration default_calibration(const ClusterSpec& cluster) {
     // in addition to nccl-tests' rates of EFA each exchange takes 1 / 41 s a gigabyte. Which layer takes it is not published. The form, in
     // place of a share of the line rate, follows from Kimi-K2 on B300, whose line is twice as fast (docs/decisions/0030).
     if (cluster.network_kind == NetworkKind::efa) c.exchange_stage = 41e9;
+    // Hopper over EFA is AWS's p5, where no script binds a process to the cores next to its GPU, as NVIDIA's recipes do. Megatron-LM's
+    // functional tests take 1.4 times the host time of these recipes (docs/decisions/0028 and 0034).
+    constexpr double kUnbound = 1.4;
+    const bool hopper_gpu = cluster.compute_capability >= architectures::kHopper && cluster.compute_capability < architectures::kBlackwell;
+    if (cluster.network_kind == NetworkKind::efa && hopper_gpu) c.host_kernel_seconds *= kUnbound;
     // NVIDIA, "Getting Started with CUDA Graphs" (developer.nvidia.com/blog/cuda-graphs, 2019): 3.8 us a kernel that a C++ program on a
     // V100 launches without waiting. mgplan's trainer takes 0.2 us between two ops, measured on a CPU, on no GPU yet.
     c.issue_seconds = 4e-6;

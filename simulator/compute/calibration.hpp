@@ -48,6 +48,7 @@ struct Calibration {
     double softmax_share = 1;            ///< share of the streaming bandwidth that unfused softmax and dropout of scores reach
     double permutation_share = 1;        ///< share of the streaming bandwidth reached by moves of token rows to experts and back
     double cross_entropy_share = 1;      ///< share of the streaming bandwidth reached by the loss over the vocabulary
+    double atomic_adds = 0;              ///< values a second that a kernel adds to scattered rows; 0: as fast as it reads them
     double kernel_seconds = 0;           ///< start-up and end of one kernel on the device
     double checkpoint_host_seconds = 0;  ///< host time per layer that full recompute adds (saves and restores generator states)
     double host_kernel_seconds = 0;      ///< host time to launch one kernel from an eager framework

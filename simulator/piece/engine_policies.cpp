@@ -162,6 +162,8 @@ constexpr EnginePolicy kPolicies[] = {
      "megatron/core/transformer/moe/token_dispatcher.py, MoEAllGatherTokenDispatcher", timed::gathers_tokens, timed::gather_tokens},
     {"rows are sorted by expert in place", in(Piece::mixture), "all-to-all dispatcher without ep", "rows of experts", kNoBytes,
      "megatron/core/transformer/moe/token_dispatcher.py, MoEAlltoAllTokenDispatcher", timed::sorts_in_place, timed::sort_in_place},
+    {"PyTorch sums the copies of tokens", in(Piece::mixture), "experts without --moe-permute-fusion", "kernels", kNoBytes,
+     "megatron/core/transformer/moe/moe_utils.py, permute and unpermute", timed::sums_copies_by_pytorch, timed::sum_copies_by_pytorch},
     {"experts run one after the other", in(Piece::mixture), "experts without grouped products", "products", kNoBytes,
      "megatron/core/transformer/moe/experts.py, SequentialMLP", timed::multiplies_experts_one_by_one, timed::multiply_experts_one_by_one},
     {"tp reduces behind products", kHalves | in(Piece::loss) | in(Piece::mtp_front),

@@ -183,6 +183,25 @@ void move_probabilities_with_rows(LayerEditor& layer, const PolicyContext& /*con
     }
 }
 
+bool sums_copies_by_pytorch(const PolicyContext& context) {
+    // HybridEP's kernels permute.
+    return context.mixture() != nullptr && !context.megatron().moe_permute_fusion &&
+           context.switches().dispatcher != TokenDispatcher::hybrid_ep;
+}
+
+void sum_copies_by_pytorch(LayerEditor& layer, const PolicyContext& context) {
+    // unpermute: scatter_add_ over the rows; permute: index_select, whose backward is index_add_. Their gathers move what a fused kernel
+    // does.
+    const double values = received_bytes(context, layer.forward_steps()) / static_cast<double>(bytes_of(context.sizes.dtype));
+    for (PieceSteps* steps : {&layer.forward_steps(), &layer.backward_steps()}) {
+        for (PieceStep& step : *steps) {
+            if (!op_named(step, "unpermute_rows")) continue;
+            step.op.name = "scatter_rows";
+            step.op.flops = values;
+        }
+    }
+}
+
 // --- Experts -------------------------------------------------------------------------------------------------------------
 
 bool adds_expert_biases(const PolicyContext& context) {

@@ -23,6 +23,7 @@ namespace mgplan::simulator::timed {
 [[nodiscard]] bool recomputes_mlp(const PolicyContext& context);
 [[nodiscard]] bool sends_tokens_once(const PolicyContext& context);
 [[nodiscard]] bool exchanges_copies(const PolicyContext& context);
+[[nodiscard]] bool sums_copies_by_pytorch(const PolicyContext& context);
 [[nodiscard]] bool gathers_tokens(const PolicyContext& context);
 [[nodiscard]] bool multiplies_experts_one_by_one(const PolicyContext& context);
 [[nodiscard]] bool adds_expert_biases(const PolicyContext& context);
@@ -63,6 +64,8 @@ void recompute_second_product(LayerEditor& layer, const PolicyContext& context);
 void send_tokens_once(LayerEditor& layer, const PolicyContext& context);
 /// The probabilities of copies are permuted and sorted by the same kernels as their rows.
 void move_probabilities_with_rows(LayerEditor& layer, const PolicyContext& context);
+/// Without --moe-permute-fusion PyTorch adds the copies of a token value by value, atomically.
+void sum_copies_by_pytorch(LayerEditor& layer, const PolicyContext& context);
 /// Every rank of an ep group receives all of its tokens.
 void gather_tokens(LayerEditor& layer, const PolicyContext& context);
 void multiply_experts_one_by_one(LayerEditor& layer, const PolicyContext& context);

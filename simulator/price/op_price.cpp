@@ -75,7 +75,7 @@ double grouped_product(const model::GroupedProductSizes& sizes, bool one_by_one,
 }
 
 Traffic traffic_of(std::string_view op) {
-    if (op == "permute_rows" || op == "unpermute_rows" || op == "reorder_blocks") return Traffic::permutation;
+    if (op == "permute_rows" || op == "unpermute_rows" || op == "scatter_rows" || op == "reorder_blocks") return Traffic::permutation;
     if (op == "row_maximum" || op == "softmax_sums" || op == "fused_cross_entropy" || op == "fp32_cross_entropy")
         return Traffic::cross_entropy;
     if (op == "softmax_passes") return Traffic::softmax;
@@ -133,6 +133,8 @@ double op_seconds(const model::OpRecord& record, const OpRates& rates) {
     if (record.own.bytes > 0) return own_kernels(record, rates);
     const double moved =
         rates.products->memory_bound(static_cast<double>(record.bytes_read + record.bytes_written), traffic_of(record.name));
+    if (record.name == "scatter_rows" && rates.calibration->atomic_adds > 0)
+        return std::max(moved, record.flops / rates.calibration->atomic_adds);
     const model::Arithmetic& arithmetic = record.arithmetic;
     if (arithmetic.small_products) {
         const bool backward = record.name.ends_with("_backward");

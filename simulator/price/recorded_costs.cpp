@@ -118,13 +118,18 @@ double exchange_overlap_cost(const Shard& shard) {
 /// the multiprocessors that its kernels occupy: on B200 and GB200, ep 8, 24 of them dispatch 494 and combine 420 GB/s, 28 of them 560 and
 /// 477 (deepseek-ai/DeepEP, docs/README_Hybrid-EP.md, bf16). Between two nodes 24 forward 141 to 147 GB/s over NVLink, whether that has 200
 /// GB/s (H800, docs/legacy.md: 43 GB/s over the network) or 450 (H20, issue 137; H200, issue 493). The rate per multiprocessor is assumed
-/// to be the same for other numbers of them.
+/// to be the same for other numbers of them. It is built for eight ranks of a domain: a patch for 32 of GB200 dispatches 400 and combines
+/// 190 GB/s with 24 multiprocessors (NVIDIA/Megatron-LM, docs/discussions/deepseek-v3-gb200-optimization, section 2.2.1); a pass has one of
+/// each.
 double sent_once_seconds(const PieceStep& start, double bytes, const GroupPath& path, const Calibration& calibration) {
+    constexpr int kDomain = 8;
     constexpr double kInside = (494e9 + 420e9) / 2 / 24, kAcross = 144e9 / 24;  // bytes/s of a multiprocessor
+    constexpr double kWide = 2 / (1 / 400e9 + 1 / 190e9) / 24;
     const double wire = all_to_all_seconds(bytes * sent_once(start.copies, path), one_plane(path, calibration), calibration);
     if (start.multiprocessors <= 0) return wire;
     const double rows = bytes * share_of_different(start.copies, static_cast<double>(path.ranks));
-    return std::max(wire, rows / (static_cast<double>(start.multiprocessors) * (path.crosses_network() ? kAcross : kInside)));
+    const double each = path.crosses_network() ? kAcross : path.ranks > kDomain ? kWide : kInside;
+    return std::max(wire, rows / (static_cast<double>(start.multiprocessors) * each));
 }
 
 }  // namespace

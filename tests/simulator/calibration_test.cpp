@@ -96,5 +96,15 @@ TEST(Calibration, ProductsInNvfp4HaveTheirOwnPeak) {
     EXPECT_EQ(load_cluster("dgx-h100").peak(Precision::nvfp4), 0);
 }
 
+TEST(Calibration, HostsOfP5TakeLongerToLaunch) {
+    const auto host = [](const char* name, NetworkKind kind) {
+        ClusterSpec cluster = load_cluster(name);
+        cluster.network_kind = kind;
+        return default_calibration(cluster).host_kernel_seconds;
+    };
+    EXPECT_DOUBLE_EQ(host("dgx-h100", NetworkKind::efa), 1.4 * host("dgx-h100", NetworkKind::infiniband));
+    EXPECT_EQ(host("dgx-b300", NetworkKind::efa), host("dgx-b300", NetworkKind::infiniband)) << "p6 has other hosts";
+}
+
 }  // namespace
 }  // namespace mgplan::simulator

@@ -195,6 +195,75 @@ TEST(ClusterParameters, FollowTheFastestProductsThatWereMeasured) {
     EXPECT_NEAR(calibration_of(cluster).fp8_gemm_efficiency, known.fp8_gemm_efficiency, 1e-3);
 }
 
+TEST(ClusterParameters, FillWavesOfComputeUnitsWithTilesOf256) {
+    // Published products, TFLOP/s, of GPUs whose best is 1,222.9 (8,192 cubed, fp8) and 1,565 (12,288 by 8,192 by 8,192, bf16).
+    struct Product {
+        const char* cluster;
+        Precision precision;
+        std::int64_t best_m, best_n, best_k;
+        double best;
+        std::int64_t m, n, k;
+        double measured;
+    };
+    constexpr std::int64_t kFp8Side = 8192;
+    const std::vector<Product> products{
+        {"mi300x", Precision::fp8, kFp8Side, kFp8Side, kFp8Side, 1222.9, 2048, 2048, 2048, 726.9},
+        {"mi300x", Precision::fp8, kFp8Side, kFp8Side, kFp8Side, 1222.9, 4096, 4096, 4096, 1085.4},
+        {"mi355x", Precision::bf16, 12288, 8192, 8192, 1565, 4096, 8448, 7168, 1313.3},
+        {"mi355x", Precision::bf16, 12288, 8192, 8192, 1565, 4096, 1536, 7168, 944.4},
+    };
+    const auto error = [](ClusterSpec cluster, const Product& product) {
+        Calibration calibration = calibration_of(cluster);
+        calibration.kernel_seconds = 0;
+        const KernelTimes times(cluster, calibration, product.precision);
+        const auto rate = [&](std::int64_t m, std::int64_t n, std::int64_t k) {
+            return static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) / times.gemm(m, n, k);
+        };
+        const double relative = rate(product.m, product.n, product.k) / rate(product.best_m, product.best_n, product.best_k);
+        return std::abs(relative * product.best / product.measured - 1);
+    };
+    double now = 0, as_h100 = 0;
+    for (const Product& product : products) {
+        ClusterSpec cluster = load_cluster(product.cluster);
+        now += error(cluster, product) / 4;
+        cluster.compute_units = 0;
+        as_h100 += error(cluster, product) / 4;
+    }
+    EXPECT_LT(now, 0.06);
+    EXPECT_GT(as_h100, 0.25);
+    const Calibration mi300x = calibration_of(load_cluster("mi300x"));
+    EXPECT_EQ(mi300x.multiprocessors, 304);
+    EXPECT_DOUBLE_EQ(mi300x.attention_tail * 304, calibration_of(load_cluster("dgx-h100")).attention_tail * 132);
+    EXPECT_EQ(calibration_of(load_cluster("mi250x")).multiprocessors, 108) << "no tile of its kernels is published";
+}
+
+TEST(ClusterParameters, GroupedProductsOfAMDNeedMoreRows) {
+    // TFLOP/s of grouped_gemm on MI355X, whose fastest product is 1,565: rows of an expert, N, K; 16 experts.
+    struct Product {
+        std::int64_t rows, n, k;
+        double measured;
+    };
+    const std::vector<Product> products{{2048, 4096, 7168, 1063}, {2048, 7168, 4096, 1139}, {4096, 4096, 7168, 1507},
+                                        {4096, 7168, 4096, 1526}, {2048, 7168, 2048, 1219}, {2048, 2048, 7168, 1261},
+                                        {4096, 7168, 2048, 1298}, {4096, 2048, 7168, 1317}};
+    const ClusterSpec cluster = load_cluster("mi355x");
+    const auto mean_error = [&](double rows_half) {
+        Calibration calibration = calibration_of(cluster);
+        calibration.kernel_seconds = 0;
+        calibration.grouped_rows_half = rows_half;
+        const KernelTimes times(cluster, calibration, Precision::bf16);
+        const double best = 12288.0 * 8192 * 8192 / times.gemm(12288, 8192, 8192);
+        double sum = 0;
+        for (const auto& [rows, n, k, measured] : products) {
+            const double rate = 16.0 * static_cast<double>(rows * n * k) / times.grouped_gemm(rows, n, k, 16);
+            sum += std::abs(rate / best * 1565 / measured - 1);
+        }
+        return sum / static_cast<double>(products.size());
+    };
+    EXPECT_LT(mean_error(calibration_of(cluster).grouped_rows_half), 0.07);
+    EXPECT_GT(mean_error(calibration_of(load_cluster("dgx-h100")).grouped_rows_half), 0.15);
+}
+
 TEST(ClusterParameters, AreTwiceAsUnsureWhereEfficienciesAreAssumed) {
     ClusterSpec cluster = load_cluster("mi300x");
     const Calibration assumed = calibration_of(cluster), known = calibration_of(load_cluster("dgx-h200"));

@@ -100,6 +100,11 @@ TEST(ClusterPresets, SayWhoseEfficienciesStandInForThoseNotMeasured) {
         EXPECT_GT(amd.sources.at("measured_products").size(), 20U) << name;
         for (const auto& [precision, rate] : amd.measured_products) EXPECT_LT(rate, 0.8 * amd.peak(precision)) << name;
     }
+    for (const std::string name : {"mi300x", "mi325x", "mi350x", "mi355x"}) {
+        const ClusterSpec amd = load_cluster(name);
+        EXPECT_EQ(amd.compute_units, name.starts_with("mi30") || name.starts_with("mi32") ? 304 : 256);
+        EXPECT_EQ(cluster_from_json(cluster_to_json(amd), "file"), amd);
+    }
     EXPECT_FALSE(load_cluster("dgx-h100").sources.contains("efficiencies"));
     EXPECT_EQ(load_cluster("h20"), load_cluster("hgx-h20"));
     EXPECT_DOUBLE_EQ(load_cluster("mi300x").peak(Precision::bf16), 1307.4e12);

@@ -54,6 +54,29 @@ TEST_F(MixturePrice, ATokenThatArrivesOnceIsCopiedForItsExpert) {
     EXPECT_NEAR(permuting(8, TokenDispatcher::deep_ep), (1.875 / 2 + 1) * kCopies, 1e-12) << "HybridEP's own";
 }
 
+TEST_F(MixturePrice, WithoutAFusedPermutationPyTorchAddsCopiesValueByValue) {
+    const auto seconds = [&](bool fused, TokenDispatcher dispatcher) {
+        workload.training.megatron.moe_permute_fusion = fused;
+        workload.model.moe->dispatcher = dispatcher;
+        const PieceCost cost = on(8);
+        return std::pair(cost.forward, cost.backward);
+    };
+    constexpr double kValues = 2 * 512 * 1024, kRate = 1e9;
+    // The fused kernel reads all copies and writes a row for each token; DeepEP's writes 1.875 rows.
+    const auto more = [](double rows) { return kValues / kRate - kCopies * (1 + rows / 2) / 2; };
+    for (const auto& [dispatcher, rows] : {std::pair(TokenDispatcher::all_to_all, 1.0), std::pair(TokenDispatcher::deep_ep, 1.875)}) {
+        calibration.atomic_adds = kRate;
+        const auto [ahead, back] = seconds(false, dispatcher);
+        const auto [fused_ahead, fused_back] = seconds(true, dispatcher);
+        EXPECT_NEAR(ahead - fused_ahead, more(rows), kSmall);
+        EXPECT_NEAR(back - fused_back, more(rows), kSmall);
+        calibration.atomic_adds = 0;
+        EXPECT_EQ(seconds(false, dispatcher), seconds(true, dispatcher)) << "the rate is not known";
+    }
+    calibration.atomic_adds = kRate;
+    EXPECT_EQ(seconds(false, TokenDispatcher::hybrid_ep), seconds(true, TokenDispatcher::hybrid_ep)) << "its own kernels permute";
+}
+
 TEST_F(MixturePrice, FusedOperationsComputeTheActivationBehindTheProducts) {
     workload.training.precision = Precision::fp8;
     workload.training.megatron.fp8_recipe = Fp8Recipe::mxfp8;
@@ -125,13 +148,14 @@ TEST(Exchange, ByDeepEPMovesWhatItsMultiprocessorsMove) {
     // 4,096 tokens of 7,168 values to eight experts: each goes to 8 (1 - (7/8)^8) = 5.25 of eight ranks, 6.45 of sixteen.
     const double token = 7168 * 2, tokens = 4096;
     start.sent = start.received = static_cast<std::int64_t>(8 * tokens * token);
-    const auto seconds = [&](std::int64_t ranks) {
+    const auto seconds = [&](std::int64_t ranks, std::int64_t domain = 8) {
         LayoutPaths paths;
-        paths.ep = {.ranks = ranks, .ranks_per_domain = 8, .inside = 1e15, .network = 1e15};
+        paths.ep = {.ranks = ranks, .ranks_per_domain = domain, .inside = 1e15, .network = 1e15};
         return collective_seconds(start, paths, calibration);
     };
     EXPECT_NEAR(tokens * token * 5.2511 / seconds(8), 457e9, 1e9) << "the mean of 494 and 420 GB/s";
     EXPECT_NEAR(tokens * token * 6.4531 / seconds(16), 144e9, 1e9);
+    EXPECT_NEAR(tokens * token * 7.1782 / seconds(32, 72), 257.6e9, 1e9) << "one dispatch at 400 and one combine at 190 GB/s";
     const double with_24 = seconds(8);
     start.multiprocessors = 12;
     EXPECT_NEAR(seconds(8) / with_24, 2, 1e-9);
