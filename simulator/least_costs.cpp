@@ -6,21 +6,8 @@
 namespace mgplan::simulator {
 namespace {
 
-PieceCost faster_of(const PieceCost& a, const PieceCost& b) {
-    const auto groups = [](const GroupSeconds& one, const GroupSeconds& other) {
-        return GroupSeconds{std::min(one.tp, other.tp), std::min(one.cp, other.cp), std::min(one.ep, other.ep)};
-    };
-    PieceCost least = a;
-    least.forward = std::min(a.forward, b.forward);
-    least.backward = std::min(a.backward, b.backward);
-    least.weight_gradient = std::min(a.weight_gradient, b.weight_gradient);
-    least.exposed_forward = groups(a.exposed_forward, b.exposed_forward);
-    least.exposed_backward = groups(a.exposed_backward, b.exposed_backward);
-    least.unpaired_forward = std::min(a.unpaired_forward, b.unpaired_forward);
-    least.unpaired_backward = std::min(a.unpaired_backward, b.unpaired_backward);
-    least.beside_weights = std::min(a.beside_weights, b.beside_weights);
-    least.kernels_forward = std::min(a.kernels_forward, b.kernels_forward);
-    least.kernels_backward = std::min(a.kernels_backward, b.kernels_backward);
+PieceCost faster_of(PieceCost least, const PieceCost& other) {
+    least.each(other, [](auto& own, auto others) { own = std::min(own, others); });
     return least;
 }
 

@@ -10,10 +10,15 @@ namespace mgplan::simulator {
 struct GroupSeconds {
     double tp = 0, cp = 0, ep = 0;
     [[nodiscard]] double total() const { return tp + cp + ep; }
+    /// Calls `change(own, others)` for every term.
+    template <class Change>
+    void each(const GroupSeconds& other, const Change& change) {
+        change(tp, other.tp);
+        change(cp, other.cp);
+        change(ep, other.ep);
+    }
     GroupSeconds& operator+=(const GroupSeconds& other) {
-        tp += other.tp;
-        cp += other.cp;
-        ep += other.ep;
+        each(other, [](double& own, double others) { own += others; });
         return *this;
     }
 };
@@ -33,22 +38,28 @@ struct PieceCost {
     double forward_flops = 0;    ///< this rank's share of model_flops() in one forward
     double recompute_flops = 0;  ///< part of forward_flops that selective recompute repeats
 
+    /// Calls `change(own, others)` for every term.
+    template <class Change>
+    void each(const PieceCost& other, const Change& change) {
+        change(forward, other.forward);
+        change(backward, other.backward);
+        change(weight_gradient, other.weight_gradient);
+        change(recompute, other.recompute);
+        exposed_forward.each(other.exposed_forward, change);
+        exposed_backward.each(other.exposed_backward, change);
+        exposed_recompute.each(other.exposed_recompute, change);
+        change(unpaired_forward, other.unpaired_forward);
+        change(unpaired_backward, other.unpaired_backward);
+        change(beside_weights, other.beside_weights);
+        change(kernels_forward, other.kernels_forward);
+        change(kernels_backward, other.kernels_backward);
+        change(forward_flops, other.forward_flops);
+        change(recompute_flops, other.recompute_flops);
+    }
+
     /// Adds another piece that runs after this one on the same rank.
     PieceCost& operator+=(const PieceCost& other) {
-        forward += other.forward;
-        backward += other.backward;
-        weight_gradient += other.weight_gradient;
-        recompute += other.recompute;
-        exposed_forward += other.exposed_forward;
-        exposed_backward += other.exposed_backward;
-        exposed_recompute += other.exposed_recompute;
-        unpaired_forward += other.unpaired_forward;
-        unpaired_backward += other.unpaired_backward;
-        beside_weights += other.beside_weights;
-        kernels_forward += other.kernels_forward;
-        kernels_backward += other.kernels_backward;
-        forward_flops += other.forward_flops;
-        recompute_flops += other.recompute_flops;
+        each(other, [](auto& own, auto others) { own += others; });
         return *this;
     }
 };

@@ -12,7 +12,6 @@
 #include "plan/text/errors.hpp"
 #include "simulator/memory/chunk_profile.hpp"
 #include "simulator/memory/chunk_trace.hpp"
-#include "simulator/memory/chunk_weights.hpp"
 #include "simulator/memory/shard_layers.hpp"
 #include "simulator/memory/shared_schedules.hpp"
 #include "simulator/memory/split_stages.hpp"
@@ -69,10 +68,10 @@ struct ActivationMemory::State {
     SplitStages& splits;
     std::unordered_map<MemoKey<3>, std::int64_t, MemoKeyHash> linears;  ///< linear_elements() by tp, etp and kinds of layers
     // Reused by every call to save allocations; nothing is read from an earlier call.
-    StepDeltas steps;
+    StepTable<MemoryDelta> steps;
     std::vector<double> kept;
     std::vector<std::int64_t> kept_bytes;
-    std::vector<ChunkWeight> of_front;
+    std::vector<PassDeltas> of_front;
 
     State(const Workload& work, ShardLayers* shared, SplitStages* of_all)
         : workload(work),
@@ -92,9 +91,13 @@ struct ActivationMemory::State {
     }
     static const ChunkRecompute* address(const std::optional<ChunkRecompute>& recompute) { return recompute ? &*recompute : nullptr; }
 
-    PassProfile profile_of_chunk(const ShardProfiles& profiles, const Layout& layout, int number) const {
+    const ChunkRecipe& recipe(const Layout& layout, int number) const {
         const std::optional<ChunkRecompute> recompute = recompute_of(layout);
-        return chunk_profile(profiles, splits.contents(number), address(recompute));
+        return splits.recipe(number, address(recompute));
+    }
+
+    PassProfile profile_of_chunk(const ShardProfiles& profiles, const Layout& layout, int number) const {
+        return chunk_profile(profiles.steps, recipe(layout, number));
     }
 
     /// The first stage whose rank holds the same tensors besides its layers: this one, or an earlier one.
@@ -105,20 +108,19 @@ struct ActivationMemory::State {
     /// Sets `weights` to those of the split's distinct chunks at these indices; the other elements are undefined.
     template <class Places>
     void weigh_chunks(const Layout& layout, const SplitChunks& split, std::size_t node, const Places& places,
-                      std::vector<ChunkWeight>& weights) {
+                      std::vector<PassDeltas>& weights) {
         const std::optional<ChunkRecompute> of_layout = recompute_of(layout);
-        const ChunkRecompute* full = address(of_layout);
-        layers.steps(layout, recomputes_prediction(full), static_cast<int>(node), steps);
+        layers.steps(layout, static_cast<int>(node), steps);
         weights.resize(split.distinct.size());
         for (const int place : places) {
             const auto index = static_cast<std::size_t>(place);
-            weights[index] = splits.recipe(split.distinct[index], full).weigh(steps);
+            weights[index] = splits.recipe(split.distinct[index], address(of_layout)).compose(steps.values);
         }
     }
 
     /// Weights of the split's distinct chunks.
-    const std::vector<ChunkWeight>& weights_at(const Layout& layout, const SplitChunks& split, std::size_t node, WeighedPasses& passes) {
-        std::vector<ChunkWeight>& weights = passes.weights[node];
+    const std::vector<PassDeltas>& weights_at(const Layout& layout, const SplitChunks& split, std::size_t node, WeighedPasses& passes) {
+        std::vector<PassDeltas>& weights = passes.weights[node];
         if (weights.empty()) weigh_chunks(layout, split, node, std::views::iota(0, static_cast<int>(split.distinct.size())), weights);
         return weights;
     }
@@ -136,12 +138,12 @@ struct ActivationMemory::State {
     }
 
     /// Peak of a stage whose chunks have these weights, without what the rank holds in addition.
-    std::int64_t peak_of_stage(const StageInstants& stage, const std::vector<ChunkWeight>& weights) {
+    std::int64_t peak_of_stage(const StageInstants& stage, const std::vector<PassDeltas>& weights) {
         return fullest(
-            stage, kept_bytes, [&](int kind) { return weights[static_cast<std::size_t>(kind)].kept; },
+            stage, kept_bytes, [&](int kind) { return weights[static_cast<std::size_t>(kind)].forward.net; },
             [&](int kind, bool backward) {
-                const ChunkWeight& weight = weights[static_cast<std::size_t>(kind)];
-                return backward ? weight.backward_peak : weight.forward_peak;
+                const PassDeltas& weight = weights[static_cast<std::size_t>(kind)];
+                return (backward ? weight.backward : weight.forward).peak;
             });
     }
 
@@ -196,7 +198,7 @@ struct ActivationMemory::State {
         WeighedPasses passes;
         passes.held.reserve(stages.size());
         passes.peaks.reserve(stages.size());
-        const std::vector<ChunkWeight>& weights = weights_at(layout, split, 0, passes);
+        const std::vector<PassDeltas>& weights = weights_at(layout, split, 0, passes);
         for (std::size_t stage = 0; stage < stages.size(); ++stage) {
             const auto rank = static_cast<int>(stage);
             const int alike = holds_like(layout, split, rank);
@@ -226,6 +228,18 @@ std::span<const int> kinds_of(const SplitChunks& split, const Layout& layout, in
     return {split.kind.data() + static_cast<std::size_t>(pp_rank) * vpp, vpp};
 }
 
+/// Weights of the chunks at two adjacent nodes, and the position between them.
+struct Between {
+    const std::vector<PassDeltas>*low, *high;
+    double share;
+    template <class Bytes>
+    [[nodiscard]] double of(int kind, Bytes bytes) const {
+        const auto index = static_cast<std::size_t>(kind);
+        const auto a = static_cast<double>(bytes((*low)[index])), b = static_cast<double>(bytes((*high)[index]));
+        return a + share * (b - a);
+    }
+};
+
 }  // namespace
 
 WeighedPasses ActivationMemory::weigh(const Layout& layout, Stages which) {
@@ -240,9 +254,7 @@ std::int64_t ActivationMemory::front_peak_bytes(const Layout& layout) {
 }
 
 PieceBytes ActivationMemory::pieces(const Layout& layout) {
-    const ShardProfiles& shard = state_->layers.profiles(layout, 0);
-    PieceBytes pieces{shard.attention_half, shard.dense_half, shard.mixture_half, {}, shard.head(), {}};
-    for (const PassProfile& layer : shard.layers) pieces.layers.push_back(layer.forward.net_total());
+    PieceBytes pieces = state_->layers.profiles(layout, 0).bytes;
     if (layout.cuda_graphs.contains(CudaGraphScope::moe_router)) pieces.router = state_->layers.router_part(layout);
     return pieces;
 }
@@ -252,21 +264,11 @@ std::vector<std::int64_t> ActivationMemory::routed_peaks(const Layout& layout, W
     const SplitChunks& split = state_->splits.chunks(layout);
     const auto& stages = state_->splits.instants(layout, split);
     std::array<double, ShardLayers::kNodes> nodes{};
-    std::array<const std::vector<ChunkWeight>*, ShardLayers::kNodes> weights{};
+    std::array<const std::vector<PassDeltas>*, ShardLayers::kNodes> weights{};
     for (std::size_t node = 0; node < nodes.size(); ++node) nodes[node] = state_->layers.received_at(layout, static_cast<int>(node));
     const auto at = [&](std::size_t node) {
         if (weights[node] == nullptr) weights[node] = &state_->weights_at(layout, split, node, passes);
         return weights[node];
-    };
-    /// Weights of the chunks at two adjacent nodes, and the position between them.
-    struct Between {
-        const std::vector<ChunkWeight>*low, *high;
-        double share;
-        [[nodiscard]] double of(std::int64_t ChunkWeight::*member, int kind) const {
-            const auto index = static_cast<std::size_t>(kind);
-            const auto a = static_cast<double>((*low)[index].*member), b = static_cast<double>((*high)[index].*member);
-            return a + share * (b - a);
-        }
     };
     const auto between = [&](double received) {
         std::size_t node = 0;
@@ -281,8 +283,11 @@ std::vector<std::int64_t> ActivationMemory::routed_peaks(const Layout& layout, W
         const std::size_t stage = static_cast<std::size_t>(first) + i;
         const Between saved = between(rows[i].saved), running = between(rows[i].peak);
         const double most = fullest(
-            stages[stage], state_->kept, [&](int kind) { return saved.of(&ChunkWeight::kept, kind); },
-            [&](int kind, bool backward) { return running.of(backward ? &ChunkWeight::backward_peak : &ChunkWeight::forward_peak, kind); });
+            stages[stage], state_->kept,
+            [&](int kind) { return saved.of(kind, [](const PassDeltas& chunk) { return chunk.forward.net; }); },
+            [&](int kind, bool backward) {
+                return running.of(kind, [&](const PassDeltas& chunk) { return (backward ? chunk.backward : chunk.forward).peak; });
+            });
         by_stage.push_back(static_cast<std::int64_t>(std::ceil(most)) + passes.held[stage]);
     }
     return by_stage;
@@ -299,10 +304,9 @@ RankPasses ActivationMemory::passes(const Layout& layout, int pp_rank) {
 
 IterationTrace ActivationMemory::tensors(const Layout& layout, int pp_rank) {
     const SplitChunks& split = state_->splits.chunks(layout);
-    std::vector<ChunkContents> chunks;
-    for (const int number : kinds_of(split, layout, pp_rank)) chunks.push_back(state_->splits.contents(number));
-    const std::optional<ChunkRecompute> recompute = State::recompute_of(layout);
-    IterationTrace trace = chunk_traces(state_->layers.traces(layout), chunks, State::address(recompute));
+    std::vector<const ChunkRecipe*> chunks;
+    for (const int number : kinds_of(split, layout, pp_rank)) chunks.push_back(&state_->recipe(layout, number));
+    IterationTrace trace = chunk_traces(state_->layers.tensor_steps(layout), chunks);
     const Held held = state_->held(layout, split, pp_rank);
     auto before = -static_cast<std::int64_t>(held.tensors.size());
     for (const RankPasses::Held& tensor : held.tensors) trace.tensors.push_back({tensor.bytes, before++, -1});
@@ -316,7 +320,7 @@ std::int64_t ActivationMemory::excess_of_head(const Layout& layout) {
     const std::optional<ChunkRecompute> recompute = State::recompute_of(layout);
     const PassProfile chunk = state_->profile_of_chunk(shard, layout, number);
     const std::int64_t most = std::max(chunk.forward.peak, chunk.forward.net_total() + chunk.backward.peak);
-    return most - peak_of_layers(shard, state_->splits.contents(number), State::address(recompute));
+    return most - peak_of_layers(shard.steps, chunk_steps(state_->splits.contents(number), State::address(recompute)));
 }
 
 const std::vector<std::int64_t>& ActivationMemory::offloaded_by_kind(const Layout& layout) {

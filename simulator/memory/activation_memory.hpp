@@ -14,7 +14,6 @@
 #include "plan/workload.hpp"
 #include "simulator/memory/allocator_replay.hpp"
 #include "simulator/memory/chunk_profile.hpp"
-#include "simulator/memory/chunk_weights.hpp"
 #include "simulator/memory/op_profile.hpp"
 #include "simulator/memory/routing_load.hpp"
 #include "simulator/memory/shard_layers.hpp"
@@ -48,8 +47,8 @@ class SplitStages;
 struct WeighedPasses {
     std::vector<std::int64_t> peaks;  ///< by stage
     std::vector<std::int64_t> held;   ///< by stage: bytes of a rank in addition to its chunks
-    /// Weights of the split's distinct chunks, by node (ShardLayers::received_at); empty until a node is needed.
-    std::array<std::vector<ChunkWeight>, ShardLayers::kNodes> weights;
+    /// Deltas of the split's distinct chunks, by node (ShardLayers::received_at); empty until a node is needed.
+    std::array<std::vector<PassDeltas>, ShardLayers::kNodes> weights;
 };
 
 /// Not thread-safe. The workload must outlive it. Layouts must be valid.

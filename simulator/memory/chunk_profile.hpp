@@ -1,9 +1,13 @@
 #pragma once
-// Live memory while one model chunk runs forward and backward, composed of the profiles of its pieces.
+// Values of the steps of model chunks of one shard, from the traces of their pieces, and live memory while a chunk runs forward and
+// backward.
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "plan/parameters/layer_kinds.hpp"
@@ -13,79 +17,140 @@
 
 namespace mgplan::simulator {
 
-/// The forward and the backward of some work.
-struct PassProfile {
-    OpProfile forward, backward;
+/// Values of the pieces in a trace, by Piece; the others are empty. Parts of multi-token prediction: of the last depth.
+template <class Value>
+using PieceValues = std::array<BothPasses<Value>, kPieces>;
+using PieceProfiles = PieceValues<OpProfile>;
+
+/// `value_of`: of a PieceRange of the trace.
+template <class Value, class ValueOf>
+[[nodiscard]] PieceValues<Value> piece_values(const PieceTrace& trace, const ValueOf& value_of) {
+    PieceValues<Value> values{};
+    for (const PieceRange& range : trace.pieces) {
+        if (&trace.range(range.piece, range.backward) != &range) continue;
+        BothPasses<Value>& piece = values[static_cast<std::size_t>(range.piece)];
+        (range.backward ? piece.backward : piece.forward) = value_of(range);
+    }
+    return values;
+}
+[[nodiscard]] PieceProfiles piece_profiles(const PieceTrace& trace);
+
+/// Values of slots::kStepsOfPrediction steps from a trace of multi-token prediction; empty for depths that it lacks.
+template <class Value, class ValueOf>
+[[nodiscard]] std::vector<Value> prediction_values(const PieceTrace& trace, const ValueOf& value_of) {
+    std::vector<Value> values(slots::kStepsOfPrediction);
+    for (const PieceRange& range : trace.pieces) {
+        if (range.piece == Piece::norm || range.piece >= Piece::mtp_front)
+            values[slots::of_prediction(range.piece, range.layer) + (range.backward ? 1 : 0)] = value_of(range);
+    }
+    return values;
+}
+[[nodiscard]] std::vector<OpProfile> prediction_profiles(const PieceTrace& trace);
+
+/// Values of every step that a chunk of one shard of a model can have, by slot.
+template <class Value>
+struct StepTable {
+    std::int64_t stream = 0;    ///< bytes of the residual stream between layers and stages
+    std::vector<Value> values;  ///< assignment from a table of the same size allocates nothing
+
+    StepTable() = default;
+    StepTable(std::int64_t bytes_of_stream, std::size_t kinds)
+        : stream(bytes_of_stream), values(slots::of_layer(kinds, slots::LayerStep::forward)) {}
+
+    /// Sets forward and backward of a kind of layer.
+    void set_layer(std::size_t kind, const BothPasses<Value>& layer) {
+        using slots::LayerStep;
+        Value* steps = &values[slots::of_layer(kind, LayerStep::forward)];
+        steps[static_cast<std::size_t>(LayerStep::forward_keeping_input)] = keeping(layer.forward, stream, true);
+        steps[static_cast<std::size_t>(LayerStep::forward_keeping_nothing)] = keeping(layer.forward, stream, false);
+        steps[static_cast<std::size_t>(LayerStep::forward)] = layer.forward;
+        steps[static_cast<std::size_t>(LayerStep::backward)] = layer.backward;
+    }
+
+    /// Sets the steps of embedding, norm, loss and layers. `plain`: of LayerKinds::plain_layers; `mixtures`: of LayerKinds::mixture_layers,
+    /// or empty to leave these kinds of layers empty.
+    void set_pieces(const LayerKinds& kinds, std::span<const PieceValues<Value>> plain, std::span<const PieceValues<Value>> mixtures);
+
+    /// Sets the steps of predictions that are recomputed, or of those that are not: prediction_values().
+    void set_predictions(bool recomputed, std::vector<Value> steps) {
+        const std::size_t first = slots::kPredictions + (recomputed ? slots::kStepsOfPrediction : 0);
+        std::ranges::move(steps, values.begin() + static_cast<std::ptrdiff_t>(first));
+    }
 };
 
-/// Profiles of the pieces in a trace, by Piece; the others are empty. Parts of multi-token prediction: of the last depth.
-using PieceProfiles = std::array<PassProfile, kPieces>;
-[[nodiscard]] PieceProfiles piece_profiles(const PieceTrace& trace);
+/// The values of a kind's mixer; empty for a layer without one. `plain`: of LayerKinds::plain_layers.
+template <class Value>
+[[nodiscard]] BothPasses<Value> mixer_values(const LayerKinds& kinds, std::span<const PieceValues<Value>> plain,
+                                             const LayerKindHalves& kind) {
+    if (kind.mixer == LayerKindHalves::kNone) return {};
+    const LayerHalf& mixer = kinds.mixers[static_cast<std::size_t>(kind.mixer)];
+    return plain[kinds.plain_layer(kind, kind.mixer)][static_cast<std::size_t>(piece_of_mixer(mixer))];
+}
+
+template <class Value>
+void StepTable<Value>::set_pieces(const LayerKinds& kinds, std::span<const PieceValues<Value>> plain,
+                                  std::span<const PieceValues<Value>> mixtures) {
+    const auto set = [&](std::size_t slot, Piece piece) {
+        values[slot] = plain.front()[static_cast<std::size_t>(piece)].forward;
+        values[slot + 1] = plain.front()[static_cast<std::size_t>(piece)].backward;
+    };
+    set(slots::kEmbedding, Piece::embedding);
+    set(slots::kNorm, Piece::norm);
+    set(slots::kLoss, Piece::loss);
+    for (std::size_t i = 0; i < kinds.size(); ++i) {
+        const LayerKindHalves& kind = kinds.kinds[i];
+        const BothPasses<Value> mixer = mixer_values(kinds, plain, kind);
+        if (!kind.mixture && kind.feed_forward == LayerKindHalves::kNone)
+            set_layer(i, mixer);
+        else if (!kind.mixture)
+            set_layer(i, nested(mixer, plain[kinds.plain_layer(kind, kind.feed_forward)][static_cast<std::size_t>(Piece::dense)]));
+        else if (!mixtures.empty())
+            set_layer(i, nested(mixer, mixtures[LayerKinds::mixture_layer(kind)][static_cast<std::size_t>(Piece::mixture)]));
+    }
+}
+
+/// Half-layers of a kind of layer, which each read the residual stream and add to it; and the tensors that they read from several streams,
+/// or that a norm of its own in front of a half leaves.
+struct StreamUse {
+    std::int64_t halves = 0, inputs = 0;
+};
+[[nodiscard]] StreamUse stream_use(const LayerKinds& kinds, const LayerKindHalves& kind);
 
 /// A piece's bytes kept from its forward to its backward, and further ones taken during the backward.
 struct KeptAndTaken {
     std::int64_t kept = 0, taken = 0;
 };
-[[nodiscard]] KeptAndTaken kept_and_taken(const PassProfile& piece);
 /// Kept and taken bytes of the norm and router of a MoE half-layer, with or without the shared experts that run between them. `stream`:
 /// bytes of the residual stream, which the norm keeps. Asserts that the trace holds a MoE half-layer.
 [[nodiscard]] KeptAndTaken router_part(const PieceTrace& mixture, std::int64_t stream, bool with_shared);
 
 /// Kept and taken bytes of the pieces of chunks, for one microbatch.
 struct PieceBytes {
-    KeptAndTaken attention, dense, mixture;
-    KeptAndTaken router;  ///< norm and router of the MoE half-layer
-    KeptAndTaken head;
-    std::vector<std::int64_t> layers;  ///< kept by a whole decoder layer, by index of its kind
+    KeptAndTaken attention, dense, mixture;  ///< half-layers captured by CUDA graphs; for models without compositions
+    KeptAndTaken router;                     ///< norm and router of the MoE half-layer; 0 in ShardProfiles
+    KeptAndTaken head;                       ///< norm and loss
+    std::vector<std::int64_t> layers;        ///< kept by a whole decoder layer, by index of its kind
 };
-
-/// One depth of multi-token prediction without its layer and loss.
-struct DepthProfiles {
-    PassProfile front, end, rest;
-};
-
-/// Multi-token prediction, and the norm before the loss that is traced with it.
-struct PredictionProfiles {
-    PassProfile norm;
-    std::vector<DepthProfiles> depths;
-};
-[[nodiscard]] PredictionProfiles prediction_profiles(const PieceTrace& trace);
 
 /// Profiles of the parts of chunks of one shard of a model.
 struct ShardProfiles {
-    PassProfile embedding, norm, loss;
-    std::vector<PassProfile> layers;  ///< whole decoder layers, by index of their kind
-    std::vector<std::int64_t>
-        streams_of_layer;  ///< by the same: bytes that ChunkStep::Kind::discard would free if it included the last stream
-    /// Half-layers captured by CUDA graphs; for models without compositions.
-    KeptAndTaken attention_half, dense_half, mixture_half;
-    PredictionProfiles prediction, recomputed_prediction;  ///< set for models with multi-token prediction
-    std::int64_t stream = 0;                               ///< bytes of the residual stream between layers and stages
-    std::int64_t ids = 0;                                  ///< bytes of a microbatch's token ids, and of each further list of ids
-
-    /// Norm and loss.
-    [[nodiscard]] KeptAndTaken head() const;
+    StepTable<OpProfile> steps;
+    PieceBytes bytes;
 };
 
-/// `plain`: of LayerKinds::plain_layers; `mixtures`: of LayerKinds::mixture_layers, or empty to leave these kinds of layers empty.
-/// `hidden`: width of one of `streams` residual streams. Predictions are not set.
+/// `plain`, `mixtures`: as for StepTable::set_pieces. `hidden`: width of one of `streams` residual streams. Predictions are not set.
 [[nodiscard]] ShardProfiles shard_profiles(const LayerKinds& kinds, std::span<const PieceProfiles> plain,
                                            std::span<const PieceProfiles> mixtures, const PieceSizes& sizes, std::int64_t hidden,
                                            std::int64_t streams = 1);
 
-/// The profile of a kind's mixer; empty for a layer without one.
-[[nodiscard]] PassProfile mixer_profile(const LayerKinds& kinds, std::span<const PieceProfiles> plain, const LayerKindHalves& kind);
+[[nodiscard]] StepTable<MemoryDelta> deltas_of(const StepTable<OpProfile>& steps);
 
-/// Profile of one step of a chunk; empty for the end. `recomputed`: predictions are recomputed. Asserts that the shard's trace contains the
-/// step.
-[[nodiscard]] OpProfile profile_of_step(const ShardProfiles& shard, const ChunkStep& step, bool recomputed);
-
-/// A microbatch's forward through a chunk, and its backward. Tensors sent to another stage count as freed at the end. `full`: null without
-/// full recompute. O(layers).
-[[nodiscard]] PassProfile chunk_profile(const ShardProfiles& shard, const ChunkContents& contents, const ChunkRecompute* full);
+/// A microbatch's forward through a chunk, and its backward. Tensors sent to another stage count as freed at the end, like everything left
+/// of the microbatch.
+[[nodiscard]] PassProfile chunk_profile(const StepTable<OpProfile>& shard, const ChunkRecipe& chunk);
 
 /// Peak bytes above the start of the chunk's forward while its decoder layers run, forward or backward: chunk_profile() without embedding,
 /// predictions, norm and loss. O(layers).
-[[nodiscard]] std::int64_t peak_of_layers(const ShardProfiles& shard, const ChunkContents& contents, const ChunkRecompute* full);
+[[nodiscard]] std::int64_t peak_of_layers(const StepTable<OpProfile>& shard, const ChunkSteps& chunk);
 
 }  // namespace mgplan::simulator

@@ -1,13 +1,13 @@
 #pragma once
-// Order in which the pieces of a model chunk run forward and backward. Both profiles (chunk_profile.hpp) and traces (chunk_trace.hpp) of
-// whole chunks are composed from it.
+// Order in which the steps of a model chunk run forward and backward, and composition of their values in this order: sums of bytes and
+// profiles (chunk_profile.hpp) or tensors (chunk_trace.hpp).
 
+#include <cstddef>
 #include <cstdint>
-#include <string_view>
 #include <vector>
 
-#include "model/device/memory_use.hpp"
 #include "plan/layout/layout.hpp"
+#include "simulator/memory/op_profile.hpp"
 #include "simulator/piece/piece_trace.hpp"
 
 namespace mgplan::simulator {
@@ -40,44 +40,103 @@ struct ChunkRecompute {
     return full != nullptr && !full->streams && full->method == RecomputeMethod::uniform;
 }
 
-/// One step of a pass: a piece or a whole decoder layer in one direction, or tensors taken or freed between them.
+/// Slots of steps in a StepTable. A piece's forward has an even slot, its backward the next one.
+namespace slots {
+/// `kTakeIds`, `kFreeIds`: one list of token or target ids. `kReceive`, `kReceiveGradient`: the residual stream or its gradient arrives
+/// from another stage. `kGive`: one tensor of the residual stream is freed: sent, or not needed any more. `kLosses`: the losses have been
+/// read.
+inline constexpr std::size_t kTakeIds = 0, kFreeIds = 1, kReceive = 2, kReceiveGradient = 3, kGive = 4, kLosses = 5;
+inline constexpr std::size_t kEmbedding = 6, kNorm = 8, kLoss = 10, kPredictions = 12;
+/// Steps of multi-token prediction: its norm, then three pieces of each traced depth.
+inline constexpr std::size_t kStepsOfPrediction = 2 + 6 * static_cast<std::size_t>(kMostDepths);
+/// Predictions that are not recomputed come first, then those that are.
+inline constexpr std::size_t kLayers = kPredictions + 2 * kStepsOfPrediction;
+
+/// Steps of one kind of decoder layer. A forward without kept tensors for its backward frees all tensors when it ends except its output,
+/// and except its input in the first layer of a recomputed block. Recompute of residual streams frees and takes again the streams after the
+/// halves of a layer, of a block's last layer all except the output, and the inputs that the halves read from the streams.
+enum class LayerStep : std::uint8_t {
+    forward,
+    backward,
+    forward_keeping_input,
+    forward_keeping_nothing,
+    free_streams,
+    free_streams_but_output,
+    free_inputs,
+    take_streams,
+    take_streams_but_output,
+    take_inputs
+};
+inline constexpr std::size_t kStepsOfLayer = 10;
+
+[[nodiscard]] constexpr std::size_t of_layer(std::size_t kind, LayerStep step) {
+    return kLayers + kStepsOfLayer * kind + static_cast<std::size_t>(step);
+}
+/// True if decoder layers run in the step.
+[[nodiscard]] constexpr bool runs_layer(std::size_t slot) {
+    return slot >= kLayers && (slot - kLayers) % kStepsOfLayer < static_cast<std::size_t>(LayerStep::free_streams);
+}
+/// Index of the forward of a prediction's piece among kStepsOfPrediction: norm, mtp_front, mtp_end or mtp_rest.
+[[nodiscard]] constexpr std::size_t of_prediction(Piece piece, std::int64_t depth) {
+    if (piece == Piece::norm) return 0;
+    return 2 + 6 * static_cast<std::size_t>(depth) + (piece == Piece::mtp_front ? 0 : piece == Piece::mtp_end ? 2 : 4);
+}
+}  // namespace slots
+
+/// `count` equal steps in sequence.
 struct ChunkStep {
-    enum class Kind : std::uint8_t {
-        piece,    ///< embedding, norm, loss or a part of a prediction
-        layer,    ///< attention and MLP half-layer
-        ids,      ///< `count` lists of token and target ids are taken (forward) or freed (backward)
-        receive,  ///< the residual stream or its gradient arrives from another stage
-        give,     ///< one tensor of the residual stream is freed: sent, or not needed any more
-        losses,   ///< the losses have been read
-        discard,  ///< `count` layers free their streams and the inputs read from them
-        remake,   ///< `count` layers take these streams and inputs again, before their backward
-        rest,     ///< the end: frees everything left of the microbatch
-    };
-    /// Tensors that a forward without kept tensors for its backward frees when it ends.
-    enum class Drop : std::uint8_t {
-        none,
-        but_input,  ///< everything except its output and the input for its recompute
-        all,        ///< everything except its output
-    };
-    Kind kind = Kind::piece;
-    Piece piece = Piece::embedding;
-    bool backward = false;
-    std::uint16_t layer_kind = 0;  ///< for a layer: index of its kind
-    bool predicting = false;       ///< norm of a chunk with multi-token prediction
-    std::int64_t depth = 0;        ///< for multi-token prediction: traced depth, below kMostDepths
-    std::int64_t instance = 0;     ///< layers from 0, then depths: equal in forward and backward
-    std::int64_t count = 1;        ///< for layers: number in sequence, with instances counting up (forward) or down (backward)
-    Drop drop = Drop::none;
-    bool ends_block = false;    ///< for discard and remake: the last stream of these layers is the block's output, which stays
-    std::string_view tensor{};  ///< for receive: name of the tensor
+    std::size_t slot = 0;
+    std::int64_t count = 1;
+    bool operator==(const ChunkStep&) const = default;
 };
 
 struct ChunkSteps {
-    std::vector<ChunkStep> forward, backward;
+    std::vector<ChunkStep> forward, backward;  ///< without two equal steps in sequence
 };
 
 /// `full`: null without full recompute and without blocks. The order of model/pipeline/pipeline_executor.cpp, model/layers/model_chunk.cpp
 /// and mtp.cpp. O(layers).
 [[nodiscard]] ChunkSteps chunk_steps(const ChunkContents& contents, const ChunkRecompute* full);
+
+/// The steps of a chunk with repeated sequences merged.
+class ChunkRecipe {
+public:
+    /// `full` as for chunk_steps().
+    ChunkRecipe(const ChunkContents& contents, const ChunkRecompute* full);
+
+    /// Composes the values of the steps, by slot, with append(Value& work, const Value& next, times), which adds `next` `times` times.
+    template <class Value>
+    [[nodiscard]] BothPasses<Value> compose(const std::vector<Value>& values) const {
+        return {forward_.compose(values), backward_.compose(values)};
+    }
+
+private:
+    /// Steps [begin, end), repeated `times` times.
+    struct Loop {
+        std::size_t begin = 0, end = 0;
+        std::int64_t times = 1;
+    };
+    struct Pass {
+        explicit Pass(std::vector<ChunkStep> of_pass);
+
+        template <class Value>
+        [[nodiscard]] Value compose(const std::vector<Value>& values) const {
+            Value all{};
+            for (const Loop& loop : loops) {
+                Value turn{};
+                for (std::size_t i = loop.begin; i < loop.end; ++i) append(turn, values[steps[i].slot], steps[i].count);
+                append(all, turn, loop.times);
+            }
+            return all;
+        }
+
+        std::vector<ChunkStep> steps;
+        std::vector<Loop> loops;
+    };
+
+    explicit ChunkRecipe(ChunkSteps steps) : forward_(std::move(steps.forward)), backward_(std::move(steps.backward)) {}
+
+    Pass forward_, backward_;
+};
 
 }  // namespace mgplan::simulator

@@ -2,331 +2,207 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
+#include <cstdlib>
+#include <iterator>
+#include <string_view>
 #include <utility>
-#include <vector>
-
-#include "plan/text/errors.hpp"
 
 namespace mgplan::simulator {
 namespace {
 
-using Kind = ChunkStep::Kind;
-using Drop = ChunkStep::Drop;
+using slots::LayerStep;
 
-/// Allocation or free of a tensor at a time of a trace.
-struct Change {
-    std::int64_t when = 0;
-    bool returned = false;
-    std::size_t tensor = 0;
-};
+/// Owner of ids; those of a trace's tensors follow.
+constexpr std::int64_t kIds = 1, kTensorsOfTrace = std::int64_t{1} << 32U;
 
-/// Allocations and frees within one PieceRange, in the order in which TraceProfiles counts them.
-struct RangeEvents {
-    const PieceTrace* trace = nullptr;
-    std::vector<Change> changes;
-};
-
-/// Cache of the events of each range of a shard's traces.
-class RangeEventCache {
+/// Tensors of the pieces of one trace.
+class PieceTensors {
 public:
-    const RangeEvents& of(const PieceTrace& trace, Piece piece, bool backward, std::int64_t layer) {
-        const PieceRange& range = trace.range(piece, backward, layer);
-        auto [entry, fresh] = found_.try_emplace(&range);
-        RangeEvents& events = entry->second;
-        if (!fresh) return events;
-        events.trace = &trace;
-        for (std::size_t i = 0; i < trace.tensors.size(); ++i) {
-            const model::AllocationRecord& tensor = trace.tensors[i];
-            if (tensor.bytes == 0) continue;
-            if (range.contains(tensor.taken)) events.changes.push_back({tensor.taken, false, i});
-            if (tensor.returned >= 0 && range.contains(tensor.returned)) events.changes.push_back({tensor.returned, true, i});
+    /// `owner`: of the trace's first tensor.
+    PieceTensors(const LayerKinds& kinds, const PieceTrace& trace, std::int64_t owner)
+        : kinds_(kinds), trace_(trace), owner_(owner), changes_(trace.tensors) {}
+
+    TensorTrace operator()(const PieceRange& range) const {
+        std::int64_t first_norm = range.end;
+        for (const model::AllocationRecord& tensor : trace_.tensors) {
+            if (range.contains(tensor.taken) && tensor.name == kNormOutput) first_norm = std::min(first_norm, tensor.taken);
         }
-        std::stable_sort(events.changes.begin(), events.changes.end(),
-                         [](const Change& a, const Change& b) { return a.when != b.when ? a.when < b.when : a.returned < b.returned; });
+        const bool attention = range.piece == Piece::attention || range.piece == Piece::recurrent;
+        const bool norm_alone = (attention && kinds_.attention_norm_alone) || (range.piece == Piece::mixture && kinds_.mixture_norm_alone);
+        TensorTrace events;
+        for (const auto& [when, returned, tensor] : changes_.changes(range.begin, range.end)) {
+            if (returned)
+                events.free(tensor->bytes, owner_of(*tensor, range));
+            else
+                events.take(tensor->bytes, owner_of(*tensor, range),
+                            tensor->name == "gathered streams" || (norm_alone && tensor->name == kNormOutput && when == first_norm));
+        }
         return events;
     }
 
 private:
-    std::map<const PieceRange*, RangeEvents> found_;
+    static constexpr std::string_view kNormOutput = "norm output";
+
+    /// The piece owns tensors that it allocates itself, and frees or keeps.
+    [[nodiscard]] std::int64_t owner_of(const model::AllocationRecord& tensor, const PieceRange& range) const {
+        const auto in_piece = [&](std::int64_t when) {
+            return std::ranges::any_of(trace_.pieces, [&](const PieceRange& other) {
+                return other.piece == range.piece && other.layer == range.layer && other.contains(when);
+            });
+        };
+        if (!in_piece(tensor.taken) || (tensor.returned >= 0 && !in_piece(tensor.returned))) return TensorTrace::kHandedOn;
+        return owner_ + (&tensor - trace_.tensors.data());
+    }
+
+    const LayerKinds& kinds_;
+    const PieceTrace& trace_;
+    std::int64_t owner_;
+    TraceProfiles changes_;
 };
 
-/// One chunk's tensors from its forward to its backward.
-class Chunk {
-public:
-    Chunk(const ShardTraces& shard, const ChunkContents& contents, const ChunkRecompute* full, RangeEventCache& events,
-          std::vector<Allocation>& tensors, std::int64_t& clock)
-        : shard_(shard), steps_(chunk_steps(contents, full)), events_(events), tensors_(tensors), clock_(clock) {}
-
-    void forward() {
-        for (const ChunkStep& step : steps_.forward) run(step);
+/// Bytes of the losses: what the loss allocates and no piece frees.
+std::int64_t bytes_of_losses(const PieceTrace& trace) {
+    std::int64_t bytes = 0;
+    for (const model::AllocationRecord& tensor : trace.tensors) {
+        const auto frees = [&](const PieceRange& range) { return range.contains(tensor.returned); };
+        if (tensor.bytes > 0 && tensor.returned >= 0 && trace.range(Piece::loss, false).contains(tensor.taken) &&
+            std::ranges::none_of(trace.pieces, frees))
+            bytes = tensor.bytes;
     }
-    void backward() {
-        for (const ChunkStep& step : steps_.backward) run(step);
-    }
-
-private:
-    /// A tensor of one piece or layer: its trace, its instance, its index in the trace.
-    struct Key {
-        const PieceTrace* trace = nullptr;
-        std::int64_t instance = 0;
-        std::size_t tensor = 0;
-        auto operator<=>(const Key&) const = default;
-    };
-
-    std::size_t take(std::int64_t bytes) {
-        tensors_.push_back({bytes, clock_++, -1});
-        return tensors_.size() - 1;
-    }
-    void give_back(std::size_t tensor) { tensors_[tensor].returned = clock_++; }
-
-    /// Frees the latest tensor of this size that other pieces allocated.
-    void give_back_handed(std::int64_t bytes) {
-        for (std::size_t i = handed_.size(); i-- > 0;) {
-            if (tensors_[handed_[i]].bytes != bytes) continue;
-            give_back(handed_[i]);
-            handed_.erase(handed_.begin() + static_cast<std::ptrdiff_t>(i));
-            return;
-        }
-    }
-
-    void run(const ChunkStep& step) {
-        switch (step.kind) {
-            case Kind::ids:
-                for (std::int64_t i = 0; i < step.count; ++i) {
-                    if (step.backward)
-                        give_back_ids();
-                    else
-                        ids_.push_back(take(shard_.ids));
-                }
-                return;
-            case Kind::receive:
-                handed_.push_back(take(shard_.stream));
-                return;
-            case Kind::give:
-                give_back_handed(shard_.stream);
-                return;
-            case Kind::discard:
-                discard_streams(step);
-                return;
-            case Kind::remake:
-                remake_streams(step);
-                return;
-            case Kind::losses:
-                give_back_losses();
-                return;
-            case Kind::rest:
-                for (const auto& [key, tensor] : own_) give_back(tensor);
-                for (const std::size_t tensor : handed_) give_back(tensor);
-                own_.clear();
-                handed_.clear();
-                return;
-            case Kind::layer:
-                for (std::int64_t i = 0; i < step.count; ++i) run_layer(step, step.backward ? step.instance - i : step.instance + i);
-                return;
-            case Kind::piece:
-                run_piece(step);
-                return;
-        }
-    }
-
-    void give_back_ids() {
-        if (ids_.empty()) return;
-        give_back(ids_.back());
-        ids_.pop_back();
-    }
-
-    void run_layer(const ChunkStep& step, std::int64_t instance) {
-        const LayerKindHalves& kind = shard_.kinds->kinds[step.layer_kind];
-        const auto plain = [&](int half) -> const PieceTrace& { return shard_.layers[shard_.kinds->plain_layer(kind, half)]; };
-        const auto play_mixer = [&] {
-            if (kind.mixer == LayerKindHalves::kNone) return;
-            const Piece piece = piece_of_mixer(shard_.kinds->mixers[static_cast<std::size_t>(kind.mixer)]);
-            play(plain(kind.mixer), piece, step.backward, -1, instance, false);
-        };
-        const auto play_feed_forward = [&] {
-            if (kind.mixture)
-                play(shard_.layers[shard_.kinds->plain_layers.size() + LayerKinds::mixture_layer(kind)], Piece::mixture, step.backward, -1,
-                     instance, false);
-            else if (kind.feed_forward != LayerKindHalves::kNone)
-                play(plain(kind.feed_forward), Piece::dense, step.backward, -1, instance, false);
-        };
-        const std::size_t before = tensors_.size();
-        if (step.backward) {
-            play_feed_forward();
-            play_mixer();
-            return;
-        }
-        play_mixer();
-        play_feed_forward();
-        if (step.drop == Drop::none) return;
-        // A layer's output is the last tensor that it hands on; everything else is freed, including an input that is not needed again.
-        const bool has_output = !handed_.empty() && handed_.back() >= before;
-        const std::size_t output = has_output ? handed_.back() : 0;
-        std::vector<std::size_t> inputs;
-        for (const std::size_t tensor : handed_) {
-            if (tensor < before)
-                inputs.push_back(tensor);
-            else if (!has_output || tensor != output)
-                give_back(tensor);
-        }
-        handed_ = std::move(inputs);
-        for (auto entry = own_.begin(); entry != own_.end();) {
-            if (entry->second < before) {
-                ++entry;
-                continue;
-            }
-            give_back(entry->second);
-            entry = own_.erase(entry);
-        }
-        if (step.drop == Drop::all) give_back_handed(shard_.stream);
-        if (has_output) handed_.push_back(output);
-    }
-
-    /// True for tensors that a half-layer reads from the streams: their sum, or the output of a separate norm before it.
-    [[nodiscard]] bool read_by_half(const Key& key) const {
-        const std::vector<model::AllocationRecord>& tensors = key.trace->tensors;
-        const model::AllocationRecord& tensor = tensors[key.tensor];
-        if (tensor.name == "gathered streams") return true;
-        if (tensor.name != "norm output") return false;
-        const auto first_of = [&](Piece piece) {
-            if (!key.trace->holds(piece)) return false;
-            const PieceRange& forward = key.trace->range(piece, false);
-            return forward.contains(tensor.taken) && std::none_of(tensors.begin(), tensors.end(), [&](const auto& other) {
-                       return other.name == "norm output" && other.taken < tensor.taken && forward.contains(other.taken);
-                   });
-        };
-        return (shard_.kinds->attention_norm_alone && (first_of(Piece::attention) || first_of(Piece::recurrent))) ||
-               (shard_.kinds->mixture_norm_alone && first_of(Piece::mixture));
-    }
-
-    /// Frees the tensors that the halves of these layers read from the streams, and the streams after them except a block's last.
-    void discard_streams(const ChunkStep& step) {
-        for (auto entry = own_.begin(); entry != own_.end();) {
-            const Key& key = entry->first;
-            const bool of_step = key.instance >= step.instance && key.instance < step.instance + step.count;
-            if (!of_step || !read_by_half(key)) {
-                ++entry;
-                continue;
-            }
-            give_back(entry->second);
-            gathered_.push_back(key);
-            entry = own_.erase(entry);
-        }
-        std::int64_t left = streams_behind(step);
-        for (std::size_t i = handed_.size(), skipped = 0; i-- > 0 && left > 0;) {
-            if (tensors_[handed_[i]].bytes != shard_.stream || skipped++ == 0) continue;
-            give_back(handed_[i]);
-            handed_.erase(handed_.begin() + static_cast<std::ptrdiff_t>(i));
-            --left;
-        }
-    }
-
-    void remake_streams(const ChunkStep& step) {
-        for (std::int64_t left = streams_behind(step); left > 0; --left) handed_.push_back(take(shard_.stream));
-        for (const Key& key : gathered_) {
-            if (key.instance >= step.instance && key.instance < step.instance + step.count)
-                own_.insert_or_assign(key, take(key.trace->tensors[key.tensor].bytes));
-        }
-        std::erase_if(gathered_, [&](const Key& key) { return own_.contains(key); });
-    }
-
-    /// Number of streams after the halves of these layers that are freed.
-    [[nodiscard]] std::int64_t streams_behind(const ChunkStep& step) const {
-        const LayerKindHalves& kind = shard_.kinds->kinds[step.layer_kind];
-        const bool mixes = kind.mixer != LayerKindHalves::kNone, feeds = kind.mixture || kind.feed_forward != LayerKindHalves::kNone;
-        return step.count * ((mixes ? 1 : 0) + (feeds ? 1 : 0)) - (step.ends_block ? 1 : 0);
-    }
-
-    void run_piece(const ChunkStep& step) {
-        switch (step.piece) {
-            case Piece::norm:
-                play(step.predicting ? *shard_.prediction : shard_.layers.front(), Piece::norm, step.backward, -1, step.instance, false);
-                return;
-            case Piece::loss:
-                play(shard_.layers.front(), Piece::loss, step.backward, -1, step.instance, true);
-                return;
-            case Piece::mtp_front:
-            case Piece::mtp_end:
-            case Piece::mtp_rest:
-                play(*shard_.prediction, step.piece, step.backward, step.depth, step.instance, false);
-                return;
-            default:
-                play(shard_.layers.front(), Piece::embedding, step.backward, -1, step.instance, false);
-        }
-    }
-
-    /// Plays the events of one piece. `loss`: tensors that the loss leaves alive are the losses.
-    void play(const PieceTrace& trace, Piece piece, bool backward, std::int64_t layer, std::int64_t instance, bool loss) {
-        for (const Change& change : events_.of(trace, piece, backward, layer).changes) {
-            const model::AllocationRecord& tensor = trace.tensors[change.tensor];
-            const Key key{&trace, instance, change.tensor};
-            if (!change.returned) {
-                const std::size_t taken = take(tensor.bytes);
-                if (loss && tensor.returned >= 0 && losses(trace, tensor)) losses_ = tensor.bytes;
-                if (stays(trace, piece, layer, tensor))
-                    own_.insert_or_assign(key, taken);
-                else
-                    handed_.push_back(taken);
-                continue;
-            }
-            if (const auto own = own_.find(key); own != own_.end()) {
-                give_back(own->second);
-                own_.erase(own);
-            } else {
-                give_back_handed(tensor.bytes);
-            }
-        }
-    }
-
-    /// True if the loss's tensor is freed outside of all pieces: the losses, which are read there.
-    static bool losses(const PieceTrace& trace, const model::AllocationRecord& tensor) {
-        return std::none_of(trace.pieces.begin(), trace.pieces.end(),
-                            [&](const PieceRange& range) { return range.contains(tensor.returned); });
-    }
-
-    /// True if the piece that allocates a tensor also frees it, in the same trace.
-    static bool stays(const PieceTrace& trace, Piece piece, std::int64_t layer, const model::AllocationRecord& tensor) {
-        if (tensor.returned < 0) return true;
-        for (const bool backward : {false, true}) {
-            if (trace.range(piece, backward, layer).contains(tensor.returned)) return true;
-        }
-        return false;
-    }
-
-    void give_back_losses() {
-        if (losses_ > 0) give_back_handed(losses_);
-    }
-
-    const ShardTraces& shard_;
-    ChunkSteps steps_;
-    RangeEventCache& events_;
-    std::vector<Allocation>& tensors_;
-    std::int64_t& clock_;
-    std::map<Key, std::size_t> own_;   ///< allocated and freed by the same piece
-    std::vector<std::size_t> handed_;  ///< allocated by one piece and freed by another; in order
-    std::vector<Key> gathered_;        ///< freed, and taken again before the backward
-    std::vector<std::size_t> ids_;
-    std::int64_t losses_ = 0;  ///< bytes of the losses
-};
+    return bytes;
+}
 
 }  // namespace
 
-IterationTrace chunk_traces(const ShardTraces& shard, std::span<const ChunkContents> chunks, const ChunkRecompute* full) {
-    IterationTrace trace;
-    RangeEventCache events;
-    std::int64_t clock = 0;
+void TensorTrace::take(std::int64_t bytes, std::int64_t owner, bool input) {
+    live.push_back({owner, bytes, std::ssize(tensors), 0, input && owner != kHandedOn});
+    tensors.push_back({bytes, events++, -1});
+}
+
+void TensorTrace::free(std::int64_t bytes, std::int64_t owner, std::int64_t passed) {
+    match({owner, bytes, events++, passed, false});
+}
+
+void TensorTrace::match(Open free) {
+    for (auto tensor = live.rbegin(); tensor != live.rend(); ++tensor) {
+        if (tensor->owner != free.owner || (free.owner == kHandedOn && tensor->bytes != free.bytes)) continue;
+        if (free.passed-- > 0) continue;
+        tensors[static_cast<std::size_t>(tensor->at)].returned = free.at;
+        live.erase(std::next(tensor).base());
+        return;
+    }
+    frees.push_back(free);
+}
+
+void append(TensorTrace& work, const TensorTrace& next, std::int64_t times) {
+    for (; times > 0; --times) {
+        const std::int64_t events = work.events, tensors = std::ssize(work.tensors);
+        work.events += next.events;
+        for (TensorTrace::Open free : next.frees) {
+            free.at += events;
+            work.match(free);
+        }
+        for (const Allocation& tensor : next.tensors)
+            work.tensors.push_back({tensor.bytes, tensor.taken + events, tensor.returned < 0 ? -1 : tensor.returned + events});
+        for (TensorTrace::Open tensor : next.live) {
+            tensor.at += tensors;
+            work.live.push_back(tensor);
+        }
+    }
+}
+
+TensorTrace keeping(TensorTrace forward, std::int64_t stream, bool input) {
+    std::vector<TensorTrace::Open> output;
+    for (std::size_t i = forward.live.size(); i-- > 0;) {
+        const TensorTrace::Open& tensor = forward.live[i];
+        if (output.empty() && tensor.owner == TensorTrace::kHandedOn)
+            output.push_back(tensor);
+        else
+            forward.tensors[static_cast<std::size_t>(tensor.at)].returned = forward.events++;
+    }
+    forward.live.clear();
+    if (!input) forward.free(stream);
+    forward.live = std::move(output);
+    return forward;
+}
+
+StepTable<TensorTrace> tensor_steps(const LayerKinds& kinds, std::span<const PieceTrace> plain, std::span<const PieceTrace> mixtures,
+                                    const PieceTrace* prediction, const PieceSizes& sizes, std::int64_t stream) {
+    StepTable<TensorTrace> steps(stream, kinds.size());
+    std::int64_t owner = kTensorsOfTrace;
+    const auto values_of = [&](std::span<const PieceTrace> traces) {
+        std::vector<PieceValues<TensorTrace>> values;
+        for (const PieceTrace& trace : traces) {
+            values.push_back(piece_values<TensorTrace>(trace, PieceTensors(kinds, trace, owner)));
+            owner += kTensorsOfTrace;
+        }
+        return values;
+    };
+    steps.set_pieces(kinds, values_of(plain), values_of(mixtures));
+    if (prediction != nullptr) {
+        for (const bool recomputed : {false, true})
+            steps.set_predictions(recomputed, prediction_values<TensorTrace>(*prediction, PieceTensors(kinds, *prediction, owner)));
+    }
+    std::vector<TensorTrace>& values = steps.values;
+    const std::int64_t ids = sizes.rows() * bytes_of(Dtype::int32);
+    values[slots::kTakeIds].take(ids, kIds);
+    values[slots::kFreeIds].free(ids, kIds);
+    for (const std::size_t slot : {slots::kReceive, slots::kReceiveGradient}) values[slot].take(stream);
+    values[slots::kGive].free(stream);
+    if (const std::int64_t losses = bytes_of_losses(plain.front()); losses > 0) values[slots::kLosses].free(losses);
+    for (std::size_t i = 0; i < kinds.size(); ++i) {
+        const auto of = [&](LayerStep step) -> TensorTrace& { return values[slots::of_layer(i, step)]; };
+        // The latest stream is the output of a block.
+        for (std::int64_t half = 0, halves = stream_use(kinds, kinds.kinds[i]).halves; half < halves; ++half) {
+            of(LayerStep::free_streams).free(stream, TensorTrace::kHandedOn, 1);
+            of(LayerStep::take_streams).take(stream);
+            if (half == 0) continue;
+            of(LayerStep::free_streams_but_output).free(stream, TensorTrace::kHandedOn, 1);
+            of(LayerStep::take_streams_but_output).take(stream);
+        }
+        for (const TensorTrace::Open& tensor : of(LayerStep::forward).live) {
+            if (!tensor.input) continue;
+            of(LayerStep::free_inputs).free(tensor.bytes, tensor.owner);
+            of(LayerStep::take_inputs).take(tensor.bytes, tensor.owner);
+        }
+    }
+    return steps;
+}
+
+IterationTrace chunk_traces(const StepTable<TensorTrace>& shard, std::span<const ChunkRecipe* const> chunks) {
+    struct Chunk {
+        TensorTrace whole;
+        std::int64_t forward = 0;             ///< time at which the backward begins
+        std::array<std::int64_t, 2> shift{};  ///< from times of the chunk to those of the iteration: forward, backward
+    };
     std::vector<Chunk> list;
-    list.reserve(chunks.size());
-    for (const ChunkContents& contents : chunks) list.emplace_back(shard, contents, full, events, trace.tensors, clock);
-    const auto run = [&](std::size_t chunk, bool backward) {
-        const std::int64_t begin = clock;
-        backward ? list[chunk].backward() : list[chunk].forward();
-        const auto op = static_cast<int>(chunk) + 1;
+    for (const ChunkRecipe* chunk : chunks) {
+        BothPasses<TensorTrace> passes = chunk->compose(shard.values);
+        const std::int64_t forward = passes.forward.events;
+        TensorTrace& whole = list.emplace_back(Chunk{std::move(passes.forward), forward, {}}).whole;
+        append(whole, passes.backward);
+        for (const TensorTrace::Open& tensor : whole.live) whole.tensors[static_cast<std::size_t>(tensor.at)].returned = whole.events++;
+    }
+    IterationTrace trace;
+    std::int64_t clock = 0;
+    const auto run = [&](std::size_t index, bool backward) {
+        Chunk& chunk = list[index];
+        const std::int64_t first = backward ? chunk.forward : 0, begin = clock;
+        clock += backward ? chunk.whole.events - first : chunk.forward;
+        chunk.shift[backward ? 1 : 0] = begin - first;
+        const auto op = static_cast<int>(index) + 1;
         trace.passes.push_back({backward ? -op : op, begin, clock});
     };
     for (std::size_t c = 0; c < list.size(); ++c) run(c, false);
     for (std::size_t c = list.size(); c-- > 0;) run(c, true);
+    for (const TracedPass& pass : trace.passes) {
+        const Chunk& chunk = list[static_cast<std::size_t>(std::abs(pass.op)) - 1];
+        const auto at = [&](std::int64_t when) { return when + chunk.shift[when < chunk.forward ? 0 : 1]; };
+        for (const Allocation& tensor : chunk.whole.tensors) {
+            if ((tensor.taken < chunk.forward) == (pass.op > 0))
+                trace.tensors.push_back({tensor.bytes, at(tensor.taken), at(tensor.returned)});
+        }
+    }
     return trace;
 }
 

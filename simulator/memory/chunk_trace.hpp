@@ -1,19 +1,51 @@
 #pragma once
 // Allocations and frees of whole chunks, per tensor, composed from the traces of their pieces: input of the allocator replay.
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "simulator/memory/allocator_replay.hpp"
+#include "simulator/memory/chunk_profile.hpp"
 #include "simulator/memory/chunk_steps.hpp"
-#include "simulator/memory/shard_layers.hpp"
 
 namespace mgplan::simulator {
 
-/// Every chunk of a rank forward, then every chunk backward in reverse, in the order of chunk_steps(). A tensor taken by one piece and
-/// freed by another (the residual stream, its gradient) ends at the next free of the same number of bytes, the latest taken first. Its live
-/// bytes are those of chunk_profile() at any time; tensors sent to another stage are freed at the end of their pass. `full`: null without
-/// full recompute. O(tensors of all layers · log).
-[[nodiscard]] IterationTrace chunk_traces(const ShardTraces& shard, std::span<const ChunkContents> chunks, const ChunkRecompute* full);
+/// Allocations and frees of some work, in order. A free of a tensor that earlier work allocates is open until it is appended to that work.
+struct TensorTrace {
+    /// Owner of tensors that one piece hands on to another: the residual stream, its gradient. They are matched by bytes, the latest first.
+    static constexpr std::int64_t kHandedOn = 0;
+    /// A tensor that is still allocated, or an open free. Those of the same piece's tensor have the same owner, and match the latest first.
+    struct Open {
+        std::int64_t owner = kHandedOn;
+        std::int64_t bytes = 0;
+        std::int64_t at = 0;      ///< index in `tensors`; of a free its time
+        std::int64_t passed = 0;  ///< of a free: matches that stay allocated, the latest
+        bool input = false;       ///< read from several streams, or left by a half's own norm
+    };
+
+    std::int64_t events = 0;          ///< times are those of allocations and frees, from 0
+    std::vector<Allocation> tensors;  ///< in order
+    std::vector<Open> live, frees;    ///< in order
+
+    void take(std::int64_t bytes, std::int64_t owner = kHandedOn, bool input = false);
+    void free(std::int64_t bytes, std::int64_t owner = kHandedOn, std::int64_t passed = 0);
+    /// Frees the latest match, without an event.
+    void match(Open free);
+};
+void append(TensorTrace& work, const TensorTrace& next, std::int64_t times = 1);
+/// The forward, which frees everything at its end except its output, the last tensor handed on, and its input if that is kept.
+[[nodiscard]] TensorTrace keeping(TensorTrace forward, std::int64_t stream, bool input);
+
+/// Traces of one shard after the engine's policies: `plain` of LayerKinds::plain_layers (embedding, mixer, dense MLP, norm and loss),
+/// `mixtures` of LayerKinds::mixture_layers. `prediction`: null without multi-token prediction. `stream`: bytes of the residual stream.
+[[nodiscard]] StepTable<TensorTrace> tensor_steps(const LayerKinds& kinds, std::span<const PieceTrace> plain,
+                                                  std::span<const PieceTrace> mixtures, const PieceTrace* prediction,
+                                                  const PieceSizes& sizes, std::int64_t stream);
+
+/// Every chunk of a rank forward, then every chunk backward in reverse. Live bytes are those of chunk_profile() at any time; tensors sent
+/// to another stage are freed at the end of their pass, and everything left at the end of the backward. O(tensors of all layers · log).
+[[nodiscard]] IterationTrace chunk_traces(const StepTable<TensorTrace>& shard, std::span<const ChunkRecipe* const> chunks);
 
 }  // namespace mgplan::simulator

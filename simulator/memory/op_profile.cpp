@@ -33,21 +33,27 @@ TraceProfiles::TraceProfiles(std::span<const model::AllocationRecord> trace) {
     std::inplace_merge(changes_.begin(), changes_.begin() + takes, changes_.end(), earlier);
 }
 
+std::span<const TraceProfiles::Change> TraceProfiles::changes(std::int64_t begin, std::int64_t end) const {
+    const auto at = [&](std::int64_t time) {
+        return std::lower_bound(changes_.begin(), changes_.end(), time,
+                                [](const Change& change, std::int64_t when) { return change.when < when; });
+    };
+    return {at(begin), at(std::max(begin, end))};
+}
+
 OpProfile TraceProfiles::of(std::int64_t begin, std::int64_t end) const {
-    const auto first = std::lower_bound(changes_.begin(), changes_.end(), begin,
-                                        [](const Change& change, std::int64_t when) { return change.when < when; });
     OpProfile profile;
     std::int64_t live = 0;
-    for (auto change = first; change != changes_.end() && change->when < end; ++change) {
-        const auto category = static_cast<std::size_t>(change->tensor->category);
-        const std::int64_t bytes = change->returned ? -change->tensor->bytes : change->tensor->bytes;
+    for (const Change& change : changes(begin, end)) {
+        const auto category = static_cast<std::size_t>(change.tensor->category);
+        const std::int64_t bytes = change.returned ? -change.tensor->bytes : change.tensor->bytes;
         live += bytes;
         profile.net[category] += bytes;
         profile.high_water[category] = std::max(profile.high_water[category], profile.net[category]);
         if (live > profile.peak) {
             profile.peak = live;
             profile.at_peak = profile.net;
-            profile.peak_tensor = change->tensor->name;
+            profile.peak_tensor = change.tensor->name;
         }
     }
     return profile;
@@ -94,6 +100,24 @@ OpProfile repeat(const OpProfile& a, std::int64_t times) {
         for (std::size_t i = 0; i < a.net.size(); ++i) before.at_peak[i] = a.at_peak[i] + (ahead > 0 ? (times - 2) * a.net[i] : 0);
     }
     return then(before, a);
+}
+
+void append(OpProfile& work, const OpProfile& next, std::int64_t times) {
+    work = then(work, repeat(next, times));
+}
+
+OpProfile keeping(const OpProfile& forward, std::int64_t stream, bool input) {
+    OpProfile profile = forward;
+    profile.net = change_of(model::MemoryCategory::activations, input ? stream : 0).net;
+    return profile;
+}
+
+MemoryDelta delta_of(const OpProfile& profile) {
+    return {profile.net_total(), profile.peak};
+}
+
+PassDeltas deltas_of(const PassProfile& profile) {
+    return {delta_of(profile.forward), delta_of(profile.backward)};
 }
 
 }  // namespace mgplan::simulator

@@ -45,9 +45,9 @@ TraceKey mixture_key(const PieceSizes& sizes, std::size_t layer, double received
 /// Profiles of everything except MoE layers.
 struct DenseProfiles {
     std::vector<PieceProfiles> pieces;  ///< by LayerKinds::plain_layers
-    PredictionProfiles prediction, recomputed_prediction;
-    std::array<StepDeltas, 2> steps;  ///< without MoE layers; the second with recomputed predictions
-    std::vector<PassDeltas> mixers;   ///< by kind of layer; empty for those without a mixer
+    std::vector<OpProfile> prediction, recomputed_prediction;
+    StepTable<MemoryDelta> steps;    ///< without MoE layers
+    std::vector<PassDeltas> mixers;  ///< by kind of layer; empty for those without a mixer
 };
 
 /// Recordings, before any policy. Dense: traces of one and of two sequences; MoE layers: of two numbers of rows, or of the layout's.
@@ -242,12 +242,18 @@ struct ShardLayers::State {
             profiles.prediction = prediction_profiles(*trace(Traced::prediction));
             profiles.recomputed_prediction = prediction_profiles(*trace(Traced::recomputed_prediction));
         }
-        ShardProfiles shard = shard_profiles(kinds, profiles.pieces, {}, sizes, workload.model.hidden, workload.model.streams());
-        shard.prediction = profiles.prediction;
-        shard.recomputed_prediction = profiles.recomputed_prediction;
-        profiles.steps = {StepDeltas(shard, false), StepDeltas(shard, true)};
-        for (const LayerKindHalves& kind : kinds.kinds) profiles.mixers.push_back(deltas_of(mixer_profile(kinds, profiles.pieces, kind)));
+        profiles.steps = deltas_of(shard_profiles_of(sizes, profiles, {}).steps);
+        for (const LayerKindHalves& kind : kinds.kinds)
+            profiles.mixers.push_back(deltas_of(mixer_values<OpProfile>(kinds, profiles.pieces, kind)));
         return profiles;
+    }
+
+    [[nodiscard]] ShardProfiles shard_profiles_of(const PieceSizes& sizes, const DenseProfiles& dense,
+                                                  std::span<const PieceProfiles> of_mixtures) const {
+        ShardProfiles shard = shard_profiles(kinds, dense.pieces, of_mixtures, sizes, workload.model.hidden, workload.model.streams());
+        shard.steps.set_predictions(false, dense.prediction);
+        shard.steps.set_predictions(true, dense.recomputed_prediction);
+        return shard;
     }
 
     KeptAndTaken router_part(const Layout& layout) {
@@ -255,17 +261,17 @@ struct ShardLayers::State {
         const double received = received_at(layout, 0);
         auto [entry, fresh] = routers.try_emplace(mixture_key(sizes, 0, received));
         if (fresh) {
-            const std::int64_t stream = sizes.rows_outside() * workload.model.stream_width() * bytes_of(sizes.dtype);
             // mgplan's graphs contain the shared experts; Megatron-LM's may leave them to run in parallel with the dispatch.
-            entry->second = simulator::router_part(*mixture_under_policies(sizes, 0, received), stream, layout.engine == Engine::mgplan);
+            entry->second =
+                simulator::router_part(*mixture_under_policies(sizes, 0, received), stream_bytes(sizes), layout.engine == Engine::mgplan);
         }
         return entry->second;
     }
 
-    void steps(const Layout& layout, bool recomputed, int node, StepDeltas& steps) {
+    void steps(const Layout& layout, int node, StepTable<MemoryDelta>& steps) {
         const PieceSizes sizes = sizes_of(layout);
         const DenseProfiles& dense = dense_profiles(sizes);
-        steps = dense.steps[recomputed ? 1 : 0];
+        steps = dense.steps;
         if (!workload.model.moe) return;
         const double received = received_at(layout, node);
         std::array<const PassDeltas*, 2> deltas{};  // by index in LayerKinds::mixture_layers
@@ -273,7 +279,7 @@ struct ShardLayers::State {
             deltas[layer] = &mixture_deltas_of(sizes, layer, received);
         for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
             if (kinds.kinds[kind].mixture)
-                steps.set_mixture(kind, dense.mixers[kind], *deltas[LayerKinds::mixture_layer(kinds.kinds[kind])]);
+                steps.set_layer(kind, nested(dense.mixers[kind], *deltas[LayerKinds::mixture_layer(kinds.kinds[kind])]));
         }
     }
 
@@ -299,29 +305,28 @@ struct ShardLayers::State {
             if (new_mixture) found->second = piece_profiles(*mixture_under_policies(sizes, layer, received));
             of_mixtures.push_back(found->second);
         }
-        entry->second = shard_profiles(kinds, dense.pieces, of_mixtures, sizes, workload.model.hidden, workload.model.streams());
-        entry->second.prediction = dense.prediction;
-        entry->second.recomputed_prediction = dense.recomputed_prediction;
-        return entry->second;
+        return entry->second = shard_profiles_of(sizes, dense, of_mixtures);
     }
 
-    ShardTraces traces(const Layout& layout) {
+    [[nodiscard]] std::int64_t stream_bytes(const PieceSizes& sizes) const {
+        return sizes.rows_outside() * workload.model.stream_width() * bytes_of(sizes.dtype);
+    }
+
+    StepTable<TensorTrace> tensor_steps(const Layout& layout) {
         const PieceSizes sizes = sizes_of(layout);
-        ShardTraces traces;
-        traces.kinds = &kinds;
+        std::vector<PieceTrace> plain, mixtures_of_shard;
         for (std::size_t layer = 0; layer < kinds.plain_layers.size(); ++layer)
-            traces.layers.push_back(*under_policies(dense_trace(sizes, Traced::dense, layer), sizes, kinds.plain_layers[layer]));
+            plain.push_back(*under_policies(dense_trace(sizes, Traced::dense, layer), sizes, kinds.plain_layers[layer]));
         for (std::size_t layer = 0; layer < kinds.mixture_layers.size(); ++layer)
-            traces.layers.push_back(*mixture_under_policies(sizes, layer, received_at(layout, 0)));
+            mixtures_of_shard.push_back(*mixture_under_policies(sizes, layer, received_at(layout, 0)));
+        TracePointer prediction;
         if (workload.model.mtp_layers > 0) {
             const bool recomputed = layout.recompute == Recompute::full &&
                                     layout.recompute_method.value_or(RecomputeMethod::uniform) == RecomputeMethod::uniform;
-            const Traced what = recomputed ? Traced::recomputed_prediction : Traced::prediction;
-            traces.prediction = *under_policies(dense_trace(sizes, what), sizes, kinds.plain_layers.front());
+            prediction = under_policies(dense_trace(sizes, recomputed ? Traced::recomputed_prediction : Traced::prediction), sizes,
+                                        kinds.plain_layers.front());
         }
-        traces.stream = sizes.rows_outside() * workload.model.stream_width() * bytes_of(sizes.dtype);
-        traces.ids = sizes.rows() * bytes_of(Dtype::int32);
-        return traces;
+        return simulator::tensor_steps(kinds, plain, mixtures_of_shard, prediction.get(), sizes, stream_bytes(sizes));
     }
 };
 
@@ -347,8 +352,8 @@ const ShardProfiles& ShardLayers::profiles(const Layout& layout, int node) {
     return state_->profiles(layout, node);
 }
 
-void ShardLayers::steps(const Layout& layout, bool recomputed, int node, StepDeltas& steps) {
-    state_->steps(layout, recomputed, node, steps);
+void ShardLayers::steps(const Layout& layout, int node, StepTable<MemoryDelta>& steps) {
+    state_->steps(layout, node, steps);
 }
 
 namespace {
@@ -411,8 +416,8 @@ KeptAndTaken ShardLayers::router_part(const Layout& layout) {
     return state_->router_part(layout);
 }
 
-ShardTraces ShardLayers::traces(const Layout& layout) {
-    return state_->traces(layout);
+StepTable<TensorTrace> ShardLayers::tensor_steps(const Layout& layout) {
+    return state_->tensor_steps(layout);
 }
 
 }  // namespace mgplan::simulator

@@ -10,19 +10,10 @@
 #include "plan/layout/layout.hpp"
 #include "plan/workload.hpp"
 #include "simulator/memory/chunk_profile.hpp"
-#include "simulator/memory/chunk_weights.hpp"
+#include "simulator/memory/chunk_trace.hpp"
 #include "simulator/piece/piece_trace.hpp"
 
 namespace mgplan::simulator {
-
-/// Traces of a shard, after the engine's policies.
-struct ShardTraces {
-    std::vector<PieceTrace> layers;     ///< of LayerKinds::plain_layers (embedding, mixer, dense MLP, norm and loss), then mixture_layers
-    const LayerKinds* kinds = nullptr;  ///< kinds of the model; valid as long as the ShardLayers
-    std::optional<PieceTrace> prediction;  ///< set for models with multi-token prediction: its parts, recomputed as in the layout
-    std::int64_t stream = 0;               ///< bytes of the residual stream
-    std::int64_t ids = 0;                  ///< bytes of a microbatch's token ids
-};
 
 /// A trace owned by this pointer, or one that is kept elsewhere.
 using TracePointer = std::shared_ptr<const PieceTrace>;
@@ -52,8 +43,8 @@ public:
     /// Bytes of inputs that a forward through a layer leaves in the host's memory, by index of the layer's kind. The reference is valid as
     /// long as this object.
     [[nodiscard]] const std::vector<std::int64_t>& host_bytes(const Layout& layout);
-    /// Sets `steps` to the deltas of profiles(), fast. `recomputed`: predictions are recomputed.
-    void steps(const Layout& layout, bool recomputed, int node, StepDeltas& steps);
+    /// Sets `steps` to the deltas of profiles(), fast.
+    void steps(const Layout& layout, int node, StepTable<MemoryDelta>& steps);
     /// router_part() of the layout's shard, for a MoE model with tokens spread evenly.
     [[nodiscard]] KeptAndTaken router_part(const Layout& layout);
     /// Traces with their steps under the engine's policies, for the time model: created at each call, or shared recordings, which live as
@@ -65,8 +56,8 @@ public:
     [[nodiscard]] TracePointer prediction_steps(const PieceSizes& shard);
     /// One of LayerKinds::mixture_layers; `received` as in trace_mixture().
     [[nodiscard]] TracePointer mixture_steps(const PieceSizes& shard, std::size_t layer, double received);
-    /// Created at each call, with tokens spread evenly.
-    [[nodiscard]] ShardTraces traces(const Layout& layout);
+    /// Tensors of every step, created at each call, with tokens spread evenly.
+    [[nodiscard]] StepTable<TensorTrace> tensor_steps(const Layout& layout);
 
 private:
     struct State;

@@ -12,7 +12,7 @@
 
 #include "plan/layout/layout.hpp"
 #include "plan/parameters/layer_kinds.hpp"
-#include "simulator/memory/chunk_weights.hpp"
+#include "simulator/memory/chunk_steps.hpp"
 #include "simulator/memory/shared_schedules.hpp"
 #include "simulator/piece/memo_key.hpp"
 #include "simulator/piece/stage_census.hpp"

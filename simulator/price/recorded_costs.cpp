@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 #include "plan/parameters/model_adapter.hpp"
@@ -244,27 +245,16 @@ struct MixtureCosts {
 };
 
 /// Cost of a ring over `ranks`, extrapolated from rings of two and of four: each further rank adds half of the difference.
-PieceCost further_parts(const PieceCost& two, const PieceCost& four, std::int64_t ranks) {
+PieceCost further_parts(PieceCost two, const PieceCost& four, std::int64_t ranks) {
     const double times = static_cast<double>(ranks - 4) / 2;
-    const auto grow = [times](double from, double to) { return to + times * (to - from); };
-    const auto count = [&](int from, int to) { return static_cast<int>(std::lround(grow(from, to))); };
-    const auto groups = [&](const GroupSeconds& from, const GroupSeconds& to) {
-        return GroupSeconds{grow(from.tp, to.tp), grow(from.cp, to.cp), grow(from.ep, to.ep)};
-    };
-    PieceCost cost;
-    cost.forward = grow(two.forward, four.forward);
-    cost.backward = grow(two.backward, four.backward);
-    cost.weight_gradient = grow(two.weight_gradient, four.weight_gradient);
-    cost.beside_weights = grow(two.beside_weights, four.beside_weights);
-    cost.recompute = grow(two.recompute, four.recompute);
-    cost.exposed_forward = groups(two.exposed_forward, four.exposed_forward);
-    cost.exposed_backward = groups(two.exposed_backward, four.exposed_backward);
-    cost.exposed_recompute = groups(two.exposed_recompute, four.exposed_recompute);
-    cost.kernels_forward = count(two.kernels_forward, four.kernels_forward);
-    cost.kernels_backward = count(two.kernels_backward, four.kernels_backward);
-    cost.forward_flops = grow(two.forward_flops, four.forward_flops);
-    cost.recompute_flops = grow(two.recompute_flops, four.recompute_flops);
-    return cost;
+    two.each(four, [times]<class Term>(Term& own, Term of_four) {
+        const double grown = of_four + times * (of_four - own);
+        if constexpr (std::is_same_v<Term, double>)
+            own = grown;
+        else
+            own = static_cast<Term>(std::lround(grown));
+    });
+    return two;
 }
 
 /// Sets the bytes of the collectives in passes over two and four ranks of a ring to those over `ranks`: they grow linearly with the ranks.

@@ -1,7 +1,6 @@
 // The memory of chunks put together from single layers, against whole chunks that ran on shapes: byte for byte.
 
 #include "simulator/memory/chunk_profile.hpp"
-#include "simulator/memory/chunk_weights.hpp"
 
 #include <gtest/gtest.h>
 
@@ -162,9 +161,19 @@ TEST_P(ChunkProfileOf, IsThatOfTheWholeChunk) {
         std::vector<PieceProfiles> mixtures;
         for (const Layer& layer : kinds.mixture_layers) mixtures.push_back(piece_profiles(trace_mixture(model, layer, sizes)));
         ShardProfiles shard = shard_profiles(kinds, plain, mixtures, sizes, model.hidden, model.streams());
+        ShardProfiles without = shard_profiles(kinds, plain, {}, sizes, model.hidden, model.streams());
         if (model.mtp_layers > 0) {
-            shard.prediction = prediction_profiles(trace_prediction(model, sizes, false));
-            shard.recomputed_prediction = prediction_profiles(trace_prediction(model, sizes, true));
+            for (const bool again : {false, true}) {
+                const std::vector<OpProfile> steps = prediction_profiles(trace_prediction(model, sizes, again));
+                for (ShardProfiles* profiles : {&shard, &without}) profiles->steps.set_predictions(again, steps);
+            }
+        }
+        // The search's way to the same sums, which adds the mixtures later.
+        StepTable<MemoryDelta> deltas = deltas_of(without.steps);
+        for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
+            if (!kinds.kinds[kind].mixture) continue;
+            const PassProfile& mixture = mixtures.front()[static_cast<std::size_t>(Piece::mixture)];
+            deltas.set_layer(kind, nested(deltas_of(mixer_values<OpProfile>(kinds, plain, kinds.kinds[kind])), deltas_of(mixture)));
         }
         const ChunkRecompute recompute{c.method, c.recompute_layers};
         for (int stage = 0; stage < static_cast<int>(task.layout.sizes.pp); ++stage) {
@@ -175,7 +184,8 @@ TEST_P(ChunkProfileOf, IsThatOfTheWholeChunk) {
                 if (stage + 1 == static_cast<int>(task.layout.sizes.pp)) contents.further_ids = model.mtp_layers;
                 for (std::int64_t i = 0; i < held.decoders; ++i)
                     contents.layers.push_back(kinds.of_layer[static_cast<std::size_t>(held.first_decoder + i)]);
-                const PassProfile profile = chunk_profile(shard, contents, full ? &recompute : nullptr);
+                const ChunkRecipe recipe(contents, full ? &recompute : nullptr);
+                const PassProfile profile = chunk_profile(shard.steps, recipe);
                 const auto index = static_cast<std::size_t>(chunk);
                 SCOPED_TRACE(testing::Message()
                              << model.name << " predicting " << model.mtp_layers << " stage " << stage << " chunk " << chunk);
@@ -184,22 +194,8 @@ TEST_P(ChunkProfileOf, IsThatOfTheWholeChunk) {
                 EXPECT_EQ(profile.forward.net_total() + profile.backward.net_total(), 0);
                 // What waits for the backward.
                 EXPECT_EQ(profile.forward.net_total(), probe.forward[index].net_total());
-                // The search's way to the same sums.
-                const ChunkWeight weight{profile.forward.net_total(), profile.forward.peak, profile.backward.peak};
-                const ChunkRecipe recipe(contents, full ? &recompute : nullptr);
-                const bool recomputed = recomputes_prediction(full ? &recompute : nullptr);
-                EXPECT_EQ(recipe.weigh(StepDeltas(shard, recomputed)), weight);
-                if (!model.moe) continue;
-                ShardProfiles without = shard_profiles(kinds, plain, {}, sizes, model.hidden, model.streams());
-                without.prediction = shard.prediction;
-                without.recomputed_prediction = shard.recomputed_prediction;
-                StepDeltas steps(without, recomputed);
-                for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
-                    if (kinds.kinds[kind].mixture)
-                        steps.set_mixture(kind, deltas_of(mixer_profile(kinds, plain, kinds.kinds[kind])),
-                                          deltas_of(mixtures.front()[static_cast<std::size_t>(Piece::mixture)]));
-                }
-                EXPECT_EQ(recipe.weigh(steps), weight);
+                EXPECT_EQ(recipe.compose(deltas.values).forward, delta_of(profile.forward));
+                EXPECT_EQ(recipe.compose(deltas.values).backward.peak, profile.backward.peak);
             }
         }
     }

@@ -51,7 +51,7 @@ Layout layout_of(const Workload& work, std::int64_t pp = 1, std::optional<std::i
 
 std::int64_t kept_by_a_layer(const Workload& work) {
     ShardLayers layers(work);
-    return layers.profiles(layout_of(work), 0).layers.front().forward.net_total();
+    return layers.profiles(layout_of(work), 0).bytes.layers.front();
 }
 
 constexpr HyperConnections kMain{.streams = kStreams}, kDev{.streams = kStreams, .learned_head = true};
@@ -143,7 +143,7 @@ TEST(ResidualStreams, TravelBetweenStages) {
     const auto sent = [](CostModel& model, const Workload& workload) { return model.estimate(layout_of(workload, 2)).time.exposed.pp; };
     EXPECT_GT(sent(with, work), 2 * sent(without, plain)) << "four times the bytes";
     ShardLayers layers(work);
-    EXPECT_EQ(layers.profiles(layout_of(work, 2), 0).stream, kStreams * kStream);
+    EXPECT_EQ(layers.profiles(layout_of(work, 2), 0).steps.stream, kStreams * kStream);
 }
 
 TEST(ResidualStreams, TakeTimeByTheKernelsThatMixThem) {
