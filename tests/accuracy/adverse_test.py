@@ -21,6 +21,10 @@ class Adverse(unittest.TestCase):
         self.assertEqual(adverse.quantile([3, 1, 2], 0.5), 2)
         self.assertAlmostEqual(adverse.quantile([0, 10], 0.2), 2)
 
+    def test_the_page_states_the_conditions_in_use(self):
+        page = adverse.PAGE.read_text(encoding="utf-8")
+        self.assertEqual(adverse.with_table(page, adverse.table(adverse.json.loads(adverse.FILE.read_text(encoding="utf-8")))), page)
+
     def test_routing_is_of_runs_whose_router_chose(self):
         self.assertTrue(self.routing.counts({"routing": "natural"}) and not self.network.counts({"routing": "natural"}))
         self.assertTrue(self.network.counts({"routing": "forced-balance"}) and not self.routing.counts({"routing": None}))
