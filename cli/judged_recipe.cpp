@@ -15,6 +15,7 @@
 #include "cli/command.hpp"
 #include "formats/hugging_face/hub_names.hpp"
 #include "formats/model_source.hpp"
+#include "plan/allowed_processors.hpp"
 #include "plan/json/cluster_json.hpp"
 #include "plan/layout/switched_layout.hpp"
 #include "plan/plan.hpp"
@@ -202,7 +203,7 @@ std::vector<JudgedRecipe> judge_recipes(const std::vector<const BridgeRecipe*>& 
         }
     };
     std::vector<std::thread> others;
-    for (unsigned i = 1; i < std::min<unsigned>(std::thread::hardware_concurrency(), 16); ++i) others.emplace_back(work);
+    for (int i = 1; i < std::min(allowed_processors(), 16); ++i) others.emplace_back(work);
     work();
     for (auto& other : others) other.join();
     if (failed) std::rethrow_exception(failed);

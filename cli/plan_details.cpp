@@ -75,10 +75,15 @@ void compare(reports::PlanReport& report, simulator::CostModel& model, const Lay
 void add_too_large(reports::PlanReport& report) {
     Workload judged = report.workload;
     judged.memory_limit = report.search.limit_bytes;
-    simulator::CostModel model(judged);
+    simulator::CostModel model(judged), whole(report.workload);
     const planner::TooLarge& replayed = report.search.too_large_replayed;
-    const auto closely = [&](const Layout& layout) { return model.replayed_memory(layout); };
-    // The same number as in simulate and check; the search's estimate if that alone does not fit.
+    // As the ranking, simulate and check replay it: the allocator has the whole card, of which plans may use a part.
+    const auto closely = [&](const Layout& layout) {
+        simulator::MemoryPrediction memory = whole.replayed_memory(layout);
+        memory.limit_bytes = judged.memory_limit;
+        return memory;
+    };
+    // The search's estimate if that alone does not fit.
     const auto missing = [&](const Layout& layout) {
         simulator::MemoryPrediction memory = closely(layout);
         return memory.fits() ? model.memory(layout) : memory;

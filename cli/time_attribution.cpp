@@ -4,7 +4,6 @@
 #include <cmath>
 #include <map>
 #include <optional>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -13,6 +12,7 @@
 #include "model/communicator/recording_communicator.hpp"
 #include "model/meta/meta_device.hpp"
 #include "model/training/rank_trainer.hpp"
+#include "plan/allowed_processors.hpp"
 #include "plan/layout/stage_ranks.hpp"
 #include "simulator/cluster_parameters.hpp"
 #include "simulator/price/op_price.hpp"
@@ -176,8 +176,8 @@ std::string why_not_judged(const RunOutcome& outcome, const ClusterSpec& cluster
                            device, hardware);
     const auto ranks = outcome.values.ranks.size();
     if (outcome.in_process && cuda && ranks > 1) return fmt::format("the {} ranks shared one GPU", ranks);
-    const unsigned processors = std::max(1U, std::thread::hardware_concurrency());
-    if (outcome.in_process && !cuda && ranks > processors)
+    const int processors = allowed_processors();
+    if (outcome.in_process && !cuda && std::cmp_greater(ranks, processors))
         return fmt::format("the {} ranks shared {} processor{}", ranks, processors, processors == 1 ? "" : "s");
     if (outcome.values.emulated_partners && !has_timed_ops(outcome.values))
         return "inside of CUDA graphs the copies that stand for communication cannot be told from the rest; add --cuda-graphs none";

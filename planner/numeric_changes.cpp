@@ -38,6 +38,7 @@ void for_each_change(const Workload& workload, Take take) {
 
 std::vector<NumericChange> numeric_changes(const Workload& workload, const Layout& layout, const simulator::Prediction& usual) {
     std::vector<NumericChange> found;
+    if (layout.engine != Engine::megatron) return found;  // mgplan's own engine trains few layouts in 8 bits
     for_each_change(workload, [&](std::string option, const Workload& changed) {
         if (!broken_messages(changed, layout).empty()) return;
         simulator::CostModel model(changed);

@@ -4,10 +4,10 @@
 #include <chrono>
 #include <limits>
 #include <optional>
-#include <thread>
 #include <utility>
 #include <vector>
 
+#include "plan/allowed_processors.hpp"
 #include "planner/bounded_search.hpp"
 #include "planner/run_parallel.hpp"
 #include "planner/search_share.hpp"
@@ -28,8 +28,7 @@ SearchResult search(const Workload& workload, const SearchSpace& space, const Co
     SearchResult result;
     result.limit_bytes = workload.memory_limit;
     const auto parts = prefixes(workload, space, result.counts);
-    const std::size_t wanted =
-        options.threads > 0 ? static_cast<std::size_t>(options.threads) : std::max(1U, std::thread::hardware_concurrency());
+    const auto wanted = static_cast<std::size_t>(options.threads > 0 ? options.threads : allowed_processors());
     const std::size_t threads = std::clamp<std::size_t>(wanted, 1, std::max<std::size_t>(1, parts.size()));
     std::vector<SearchShare> shares(threads, SearchShare(options));
     std::vector<LayoutCost> pricers;

@@ -56,7 +56,7 @@ struct SearchOptions {
     std::size_t keep_nearest = 3;     ///< number of families in SearchResult::nearest
     std::size_t keep_contenders = 0;  ///< size of SearchResult::contenders
     Objective objective = Objective::throughput;
-    int threads = 0;  ///< 0: all cores
+    int threads = 0;  ///< 0: allowed_processors()
     /// false: also computes the time of layouts that do not fit (the brute-force reference of tests and benchmarks)
     bool prune = true;
     /// Layouts that a lower bound keeps out of `best` are not evaluated and count as SearchResult::bounded: only with the objective of

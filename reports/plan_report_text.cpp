@@ -313,7 +313,7 @@ std::string reasons_text(const PlanReport& report) {
         if (plan.recommended) reasons.emplace_back("recommended");
         if (!reasons.empty()) words.push_back(fmt::format("#{} {}", plan.rank, fmt::join(reasons, ", ")));
     }
-    return words.empty() ? "" : wrapped("why: ", words, ";", kColumns);
+    return words.empty() ? "" : in_lines(fmt::format("why: {}\n", fmt::join(words, "; ")), 5);
 }
 
 /// A dispatcher, and the rows with layouts that use it although the displayed one does not.

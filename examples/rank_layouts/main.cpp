@@ -20,9 +20,10 @@ int main(int argc, char** argv) try {
     space.engine = mgplan::Engine::megatron;
     mgplan::planner::RankingOptions options;
     options.headroom_bytes = workload.memory_limit / 20;
-    for (const auto& [layout, prediction, rank, alike, reasons] : mgplan::planner::rank_layouts(workload, space, options).plans) {
-        std::printf("%zu: %s, %.3f s, %.1f GiB\n", rank, mgplan::summary(layout).c_str(), prediction.time.iteration_seconds,
-                    static_cast<double>(prediction.memory.worst.peak_bytes()) / (1 << 30));
+    for (const auto& plan : mgplan::planner::rank_layouts(workload, space, options).plans) {
+        const auto& [time, memory] = plan.prediction;
+        std::printf("%zu: %s, %.3f s, %.1f GiB%s\n", plan.rank, mgplan::summary(plan.layout).c_str(), time.iteration_seconds,
+                    static_cast<double>(memory.worst.peak_bytes()) / (1 << 30), plan.recommended ? ", recommended" : "");
     }
 } catch (const mgplan::ConfigError& error) {  // one line for each problem
     for (const auto& problem : error.problems()) std::fprintf(stderr, "%s\n", problem.c_str());

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "model/ops/philox.hpp"
+#include "plan/allowed_processors.hpp"
 #include "runtime/cpu/ops/kernels.hpp"
 #include "runtime/element_types.hpp"
 
@@ -25,7 +26,7 @@ double normal(std::uint64_t key, std::uint64_t counter) {
 template <class Work>
 void in_stretches(std::int64_t rows, std::int64_t values, const Work& work) {
     constexpr std::int64_t kWorthAThread = 1 << 20;
-    const std::int64_t processors = std::max(1U, std::thread::hardware_concurrency());
+    const std::int64_t processors = allowed_processors();
     const std::int64_t stretches =
         std::clamp<std::int64_t>(values / kWorthAThread, 1, std::max<std::int64_t>(1, std::min(processors, rows)));
     std::vector<std::jthread> threads;
