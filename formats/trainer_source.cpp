@@ -159,9 +159,21 @@ std::optional<TrainerRead> read_trainer_text(const std::string& text, const std:
     if (!read) return std::nullopt;
     MegatronSurroundings told = surroundings;
     told.held_against = HeldAgainst::configurations;
+    Problems problems;
     std::vector<std::string> assumed;
-    settle_model(*read, seen->framework, name, told, assumed);
-    Job job = read_megatron_arguments(words_of_fields(*read, (*trainer)->names_all, name), name, told);
+    Job job;
+    try {
+        read->problems.throw_if_any();
+    } catch (const ConfigError& error) {
+        problems.absorb(error, name + ": ");
+    }
+    try {
+        settle_model(*read, seen->framework, name, told, assumed);
+        job = read_megatron_arguments(words_of_fields(*read, (*trainer)->names_all, name), name, told);
+    } catch (const ConfigError& error) {
+        problems.absorb(error);
+    }
+    problems.throw_if_any();
     job.assumptions.insert(job.assumptions.end(), assumed.begin(), assumed.end());
     for (const std::string& note : read->notes) job.notes.push_back(fmt::format("{}: {}", seen->framework, note));
     job.notes.insert(job.notes.end(), found.notes.begin(), found.notes.end());

@@ -1,6 +1,9 @@
+#include <algorithm>
 #include <array>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include <fmt/core.h>
 
@@ -17,6 +20,22 @@ namespace {
 constexpr std::array kNemoSettings{TrainerSetting{"model.optim.overlap_grad_sync", "overlap_grad_reduce"},
                                    TrainerSetting{"model.optim.overlap_param_sync", "overlap_param_gather"},
                                    TrainerSetting{"model.override_vocab_size", "vocab_size"}};
+
+struct NemoActivation {
+    std::string_view name;        ///< in NeMo's files; one that ends in "glu" has a gate
+    std::string_view field;       ///< Megatron-LM's switch of the same network; "": none is needed
+    std::string_view hidden_act;  ///< Hugging Face's name where Megatron-LM has no such network; "" where it has
+};
+// Source: activation_to_func in megatron/utils.py, build_transformer_config in megatron_base_model.py.
+constexpr std::array<NemoActivation, 9> kActivations{{{"gelu", "", ""},
+                                                      {"geglu", "quick_geglu", ""},
+                                                      {"fast-geglu", "quick_geglu", ""},
+                                                      {"swiglu", "swiglu", ""},
+                                                      {"fast-swiglu", "swiglu", ""},
+                                                      {"squared-relu", "squared_relu", ""},
+                                                      {"reglu", "", "relu"},
+                                                      {"fast-reglu", "", "relu"},
+                                                      {"approx-gelu", "", "quick_gelu"}}};
 
 /// Names of NeMo and Megatron-LM's field of the same meaning.
 constexpr std::array kRenamed{TrainerSetting{"encoder_seq_length", "seq_length"},
@@ -64,14 +83,38 @@ std::string computed(const Settings& settings, const std::string& text) {
     return text.starts_with("${.") && text.ends_with('}') ? named(text) : text;
 }
 
-void read_network(TrainerJob& job) {
-    const std::string activation = take(job, "activation");
-    if (activation == "fast-swiglu" || activation == "swiglu")
-        job.fields["swiglu"] = "True";
-    else if (activation == "squared-relu")
-        job.fields["squared_relu"] = "True";
-    else if (!activation.empty() && activation != "gelu")
-        job.fields["activation_" + activation] = "True";  // no flag: leaves the model open
+void read_activation(const Settings& settings, TrainerJob& job) {
+    std::string name = take(job, "activation");
+    if (name.empty()) name = "gelu";
+    const auto* const row = std::find_if(kActivations.begin(), kActivations.end(), [&](const auto& one) { return one.name == name; });
+    if (row == kActivations.end()) {
+        std::vector<std::string> names;
+        for (const auto& one : kActivations) {
+            if (one.hidden_act.empty()) names.emplace_back(one.name);
+        }
+        job.problems.add("model.activation = {} is not known to NeMo, which stops at it; use {}", name.substr(0, 40), any_of_text(names));
+        return;
+    }
+    // OpenAI's GELU takes the place of the function; the gate stays.
+    const bool replaced = settings.is_true("model.openai_gelu");
+    if (!replaced && !row->hidden_act.empty()) {
+        job.problems.add_missing_fact(
+            "model.activation = {} cannot be planned: Megatron-LM has no flag for that network; give the model as --model config.json "
+            "(hidden_act {}) and the layout as options (mgplan simulate --help)",
+            name, row->hidden_act);
+        return;
+    }
+    const std::string_view gated_gelu = name.ends_with("glu") ? "quick_geglu" : "", field = replaced ? gated_gelu : row->field;
+    if (!field.empty()) job.fields[std::string(field)] = "True";
+    if (field == "quick_geglu") job.notes.push_back(fmt::format("{} counted as Megatron-LM's only gated GELU, --quick-geglu", name));
+    // TransformerConfig's own default, where Megatron-LM's command line has 8/3 of the hidden size for SwiGLU.
+    const std::int64_t hidden = field_or(job, "hidden_size", 0);
+    if (!job.fields.contains("ffn_hidden_size") && hidden > 0 && hidden < (1 << 30))
+        job.fields["ffn_hidden_size"] = std::to_string(4 * hidden);
+}
+
+void read_network(const Settings& settings, TrainerJob& job) {
+    read_activation(settings, job);
     const std::string norm = take(job, "normalization");
     job.fields["normalization"] = norm == "rmsnorm" ? "RMSNorm" : "LayerNorm";
     if (norm == "layernorm1p") job.fields["apply_layernorm_1p"] = "True";
@@ -150,7 +193,7 @@ void finish_nemo(const Settings& settings, TrainerJob& job) {
         std::erase(window, ' ');
         job.fields["window_size"] = window.substr(1, window.size() - 2);
     }
-    read_network(job);
+    read_network(settings, job);
     read_precision(settings, job);
     read_optimizer(settings, job);
     read_tokenizer(settings, job);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "formats/trainers/settings.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::formats {
 
@@ -21,6 +22,7 @@ struct TrainerJob {
     std::string config;                 ///< the model's sizes as a Hugging Face config.json; "": none are stated
     std::optional<std::int64_t> world;  ///< GPUs of the training, given or stated
     std::vector<std::string> notes;     ///< sentences on what was assumed
+    Problems problems;                  ///< of settings that no field says, reported with those of the fields
 };
 
 /// A name of the program's own and the field of Megatron-LM that holds the same.

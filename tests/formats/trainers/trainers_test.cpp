@@ -274,6 +274,43 @@ TEST(Trainers, ReadNeMosLanguageModels) {
     EXPECT_FALSE(read_trainer_text(gpt + "  bert_binary_head: true\n", "bert.yaml", {.vocab = 30522}).has_value());
 }
 
+TEST(Trainers, ReadNeMosActivationsOrRefuseThemByName) {
+    const auto of = [](const std::string& lines) {
+        return "trainer: {devices: 8, num_nodes: 1, precision: bf16}\nexp_manager: {name: x}\nmodel:\n  micro_batch_size: 4\n"
+               "  global_batch_size: 64\n  encoder_seq_length: 2048\n  max_position_embeddings: 2048\n  num_layers: 12\n"
+               "  hidden_size: 768\n  num_attention_heads: 12\n  megatron_amp_O2: true\n" +
+               lines;
+    };
+    const auto model = [&](const std::string& lines) {
+        const Job job = read(of(lines), "gpt.yaml", {.vocab = 50257}).job;
+        EXPECT_TRUE(job.flags.unknown.empty()) << lines;
+        EXPECT_EQ(job.model.ffn, 4 * 768) << "TransformerConfig's default, gated or not";
+        return job.model;
+    };
+    for (const char* gated : {"geglu", "fast-geglu"}) {
+        EXPECT_TRUE(model(fmt::format("  activation: {}\n", gated)).gated_mlp);
+        EXPECT_EQ(model(fmt::format("  activation: {}\n", gated)).activation, Activation::gelu);
+    }
+    for (const char* gated : {"swiglu", "fast-swiglu"}) {
+        EXPECT_TRUE(model(fmt::format("  activation: {}\n", gated)).gated_mlp);
+        EXPECT_EQ(model(fmt::format("  activation: {}\n", gated)).activation, Activation::silu);
+    }
+    EXPECT_EQ(model("  activation: squared-relu\n").activation, Activation::squared_relu);
+    EXPECT_FALSE(model("").gated_mlp);
+    // OpenAI's GELU takes the place of the named function.
+    EXPECT_EQ(model("  activation: fast-swiglu\n  openai_gelu: true\n").activation, Activation::gelu);
+    EXPECT_TRUE(model("  activation: reglu\n  openai_gelu: true\n").gated_mlp);
+    for (const auto& [name, function] :
+         {std::pair("reglu", "relu"), std::pair("fast-reglu", "relu"), std::pair("approx-gelu", "quick_gelu")}) {
+        const std::string text = refusal(of(fmt::format("  activation: {}\n", name)), "gpt.yaml");
+        EXPECT_THAT(text, HasSubstr(fmt::format("gpt.yaml: model.activation = {} cannot be planned: Megatron-LM has no flag", name)));
+        EXPECT_THAT(text, HasSubstr(fmt::format("--model config.json (hidden_act {})", function)));
+        EXPECT_THAT(text, HasSubstr("--vocab-size is missing")) << "all that is missing is said at once";
+    }
+    EXPECT_THAT(refusal(of("  activation: swish\n"), "gpt.yaml", {.vocab = 50257}),
+                HasSubstr("model.activation = swish is not known to NeMo, which stops at it; use gelu, geglu, fast-geglu"));
+}
+
 TEST(Trainers, ReadNanotronsConfig) {
     const TrainerRead found = read(
         "model:\n  dtype: bfloat16\n  model_config:\n    hidden_size: 2048\n    intermediate_size: 11008\n    is_llama_config: true\n"
