@@ -1,6 +1,8 @@
 #include "formats/trainer_source.hpp"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -8,6 +10,7 @@
 #include "formats/hugging_face/hub_names.hpp"
 #include "formats/hugging_face/hugging_face.hpp"
 #include "formats/megatron/megatron_flags.hpp"
+#include "formats/megatron/megatron_words.hpp"
 #include "formats/megatron/script_surroundings.hpp"
 #include "formats/megatron/yaml_configuration.hpp"
 #include "formats/model_source.hpp"
@@ -55,6 +58,25 @@ Settings settings_of_file(const std::string& text, const std::string& name, cons
         settings.add_defaults(latest);
     }
     return settings;
+}
+
+/// The setting by which a file of the program says what a flag says.
+SettingOfFlag setting_of_flag(const TrainerJob& job, const Trainer& trainer) {
+    std::map<std::string, std::string> by_flag;
+    for (const auto& [field, setting] : job.names) by_flag.emplace("--" + flag_of_yaml_field(field), setting);
+    if (!job.fields.contains("vocab_size")) by_flag.erase("--vocab-size");  // mgplan has an option for it, which the message offers
+    const std::string section(trainer.sections.find(' ') == std::string_view::npos ? trainer.sections : "");  // of the only one
+    return [by_flag = std::move(by_flag), section](const std::string& flag) {
+        const bool turns_off = flag.starts_with("--no-");
+        auto found = by_flag.find(flag);
+        if (found == by_flag.end() && turns_off) found = by_flag.find("--" + flag.substr(5));
+        if (found != by_flag.end()) return found->second;
+        // A switch that turns off has a setting of another name.
+        if (!find_flag(flag) || turns_off || flag.starts_with("--disable-") || flag == "--vocab-size") return flag;
+        std::string field = flag.substr(2);
+        std::replace(field.begin(), field.end(), '-', '_');
+        return section.empty() || section == "." ? field : fmt::format("{}.{}", section, field);
+    };
 }
 
 bool is_on(const TrainerJob& job, std::string_view field) {
@@ -169,7 +191,8 @@ std::optional<TrainerRead> read_trainer_text(const std::string& text, const std:
     }
     try {
         settle_model(*read, seen->framework, name, told, assumed);
-        job = read_megatron_arguments(words_of_fields(*read, (*trainer)->names_all, name), name, told);
+        job =
+            read_settings_as_arguments(words_of_fields(*read, (*trainer)->names_all, name), name, told, setting_of_flag(*read, **trainer));
     } catch (const ConfigError& error) {
         problems.absorb(error);
     }

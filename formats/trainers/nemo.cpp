@@ -19,7 +19,16 @@ namespace {
 
 constexpr std::array kNemoSettings{TrainerSetting{"model.optim.overlap_grad_sync", "overlap_grad_reduce"},
                                    TrainerSetting{"model.optim.overlap_param_sync", "overlap_param_gather"},
-                                   TrainerSetting{"model.override_vocab_size", "vocab_size"}};
+                                   TrainerSetting{"model.override_vocab_size", "vocab_size"},
+                                   TrainerSetting{"model.encoder_seq_length", "seq_length"},
+                                   TrainerSetting{"model.rotary_percentage", "rotary_percent"},
+                                   TrainerSetting{"model.seq_len_interpolation_factor", "rotary_seq_len_interpolation_factor"},
+                                   TrainerSetting{"model.activations_checkpoint_granularity", "recompute_granularity"},
+                                   TrainerSetting{"model.activations_checkpoint_method", "recompute_method"},
+                                   TrainerSetting{"model.activations_checkpoint_num_layers", "recompute_num_layers"},
+                                   TrainerSetting{"model.ub_tp_comm_overlap", "tp_comm_overlap"},
+                                   TrainerSetting{"model.num_moe_experts", "num_experts"},
+                                   TrainerSetting{"model.fp8_params", "fp8_param_gather"}};
 
 struct NemoActivation {
     std::string_view name;        ///< in NeMo's files; one that ends in "glu" has a gate
@@ -37,16 +46,19 @@ constexpr std::array<NemoActivation, 9> kActivations{{{"gelu", "", ""},
                                                       {"fast-reglu", "", "relu"},
                                                       {"approx-gelu", "", "quick_gelu"}}};
 
-/// Names of NeMo and Megatron-LM's field of the same meaning.
-constexpr std::array kRenamed{TrainerSetting{"encoder_seq_length", "seq_length"},
-                              TrainerSetting{"rotary_percentage", "rotary_percent"},
-                              TrainerSetting{"seq_len_interpolation_factor", "rotary_seq_len_interpolation_factor"},
-                              TrainerSetting{"activations_checkpoint_granularity", "recompute_granularity"},
-                              TrainerSetting{"activations_checkpoint_method", "recompute_method"},
-                              TrainerSetting{"activations_checkpoint_num_layers", "recompute_num_layers"},
-                              TrainerSetting{"ub_tp_comm_overlap", "tp_comm_overlap"},
-                              TrainerSetting{"num_moe_experts", "num_experts"},
-                              TrainerSetting{"fp8_params", "fp8_param_gather"}};
+constexpr std::array kNemoComputed{TrainerSetting{"model.activation", "swiglu"},
+                                   TrainerSetting{"model.activation", "quick_geglu"},
+                                   TrainerSetting{"model.activation", "squared_relu"},
+                                   TrainerSetting{"model.bias", "disable_bias_linear"},
+                                   TrainerSetting{"model.qkv_bias", "add_qkv_bias"},
+                                   TrainerSetting{"model.share_embeddings_and_output_weights", "untie_embeddings_and_output_weights"},
+                                   TrainerSetting{"model.bias_dropout_add_fusion", "bias_dropout_fusion"},
+                                   TrainerSetting{"model.num_query_groups", "group_query_attention"},
+                                   TrainerSetting{"trainer.precision", "bf16"},
+                                   TrainerSetting{"trainer.precision", "fp16"},
+                                   TrainerSetting{"model.fp8", "fp8_format"},
+                                   TrainerSetting{"model.optim.name", "use_distributed_optimizer"},
+                                   TrainerSetting{"model.optim.grad_sync_dtype", "grad_reduce_in_bf16"}};
 
 bool is_off(const std::string& text) {
     const std::string word = lower_case(text);
@@ -167,8 +179,8 @@ void read_tokenizer(const Settings& settings, TrainerJob& job) {
 
 void finish_nemo(const Settings& settings, TrainerJob& job) {
     for (auto& [field, value] : job.fields) value = computed(settings, value);
-    for (const auto& [own, field] : kRenamed) {
-        if (std::string value = take(job, own); !value.empty() && !is_off(value)) job.fields[std::string(field)] = std::move(value);
+    for (const TrainerSetting& row : kNemoSettings) {
+        if (const auto found = job.fields.find(row.field); found != job.fields.end() && is_off(found->second)) job.fields.erase(found);
     }
     if (!job.fields.contains("recompute_granularity") || job.fields["recompute_granularity"] == "selective") {
         take(job, "recompute_method");
@@ -208,6 +220,7 @@ const Trainer kNemo{
     .source = "NVIDIA/NeMo r2.0.0",
     .sections = "model",
     .settings = kNemoSettings,
+    .computed = kNemoComputed,
     .fixed = "gradient_accumulation_fusion=False apply_rope_fusion=False hidden_dropout=0.1 attention_dropout=0.1",
     .own =
         "name mcore_gpt restore_from_path resume_from_checkpoint pre_process post_process persist_layer_norm do_layer_norm_weight_decay "
@@ -219,7 +232,7 @@ const Trainer kNemo{
         "validation_param_sync_overlap batch_p2p_comm ub_tp_comm_overlap_cfg tp_comm_overlap_ag "
         "tp_comm_overlap_rs deterministic_mode deteministic_mode use_te_rng_tracker "
         "cpu_offloading_activations cpu_offloading_weights fsdp_grad_reduce_dtype fsdp_sharded_checkpoint fsdp_sharding_strategy "
-        "layernorm_zero_centered_gamma override_vocab_size apply_query_key_layer_scaling",
+        "layernorm_zero_centered_gamma apply_query_key_layer_scaling",
     .reads =
         [](const Settings& settings) {
             const bool other = settings.has_below("model.peft.") || settings.has_below("model.bert_") ||

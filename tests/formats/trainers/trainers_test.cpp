@@ -17,9 +17,11 @@
 namespace mgplan::formats::trainers_test {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TrainerRead read(const std::string& text, const std::string& name, const MegatronSurroundings& surroundings = {}) {
     auto found = read_trainer_text(text, name, surroundings);
@@ -309,6 +311,34 @@ TEST(Trainers, ReadNeMosActivationsOrRefuseThemByName) {
     }
     EXPECT_THAT(refusal(of("  activation: swish\n"), "gpt.yaml", {.vocab = 50257}),
                 HasSubstr("model.activation = swish is not known to NeMo, which stops at it; use gelu, geglu, fast-geglu"));
+}
+
+TEST(Trainers, NameFieldsAsTheFileWritesThem) {
+    const std::string nemo = refusal(
+        "trainer: {devices: 8, num_nodes: 2, precision: bf16}\nexp_manager: {name: x}\nmodel:\n  micro_batch_size: 1x\n"
+        "  encoder_seq_length: -5\n  num_layers: twelve\n  hidden_size: 768\n  num_attention_heads: 0\n  num_moe_experts: 8x\n"
+        "  virtual_pipeline_model_parallel_size: 2x\n  optim: {name: fused_adam}\n",
+        "gpt.yaml");
+    for (const char* stated :
+         {"model.num_layers = 'twelve' is", "model.num_attention_heads = 0 is", "model.num_moe_experts = '8x'",
+          "model.encoder_seq_length = -5", "model.micro_batch_size = '1x'", "model.virtual_pipeline_model_parallel_size = '2x'"})
+        EXPECT_THAT(nemo, HasSubstr(stated));
+    EXPECT_THAT(nemo, HasSubstr("give its size, as --vocab-size N")) << "mgplan's own option";
+    EXPECT_THAT(refusal("trainer: {devices: 8}\nexp_manager: {name: x}\nmodel: {num_layers: 2, encoder_seq_length: 64}\n", "gpt.yaml"),
+                AllOf(HasSubstr("model.hidden_size is missing"), Not(HasSubstr("--hidden-size"))))
+        << "a field that the file lacks";
+    EXPECT_THAT(refusal("system:\n  tensor_model_parallel_size: 2x\n  precision:\n    bf16: true\nmodel:\n  num_layers: 0\n"
+                        "  optimizer:\n    lr_scheduler:\n      lr: 1\ndata:\n  data_path: x\n",
+                        "0_6b.yaml"),
+                AllOf(HasSubstr("system.tensor_model_parallel_size = '2x'"), HasSubstr("model.num_layers = 0 is out of range")));
+    EXPECT_THAT(
+        refusal(kVerlScript.substr(0, kVerlScript.size() - 1) + " actor_rollout_ref.actor.megatron.context_parallel_size=two\n", "run.sh"),
+        HasSubstr("actor_rollout_ref.actor.megatron.context_parallel_size = 'two'"));
+    EXPECT_THAT(
+        refusal("pretrain: Qwen/Qwen3-30B-A3B-Base\nsequence_length: 0\nactor_train:\n  strategy_args:\n"
+                "    strategy_name: megatron_train\n    strategy_config:\n      pipeline_model_parallel_size: x\n",
+                "rlvr.yaml"),
+        AllOf(HasSubstr("sequence_length = 0"), HasSubstr("actor_train.strategy_args.strategy_config.pipeline_model_parallel_size")));
 }
 
 TEST(Trainers, ReadNanotronsConfig) {
