@@ -26,12 +26,13 @@ using ::testing::Not;
 TrainerRead read(const std::string& text, const std::string& name, const MegatronSurroundings& surroundings = {}) {
     auto found = read_trainer_text(text, name, surroundings);
     EXPECT_TRUE(found.has_value()) << text;
+    if (found) found->problems.throw_if_any();
     return found.value_or(TrainerRead{});
 }
 
 std::string refusal(const std::string& text, const std::string& name, const MegatronSurroundings& surroundings = {}) {
     try {
-        static_cast<void>(read_trainer_text(text, name, surroundings));
+        if (const auto found = read_trainer_text(text, name, surroundings)) found->problems.throw_if_any();
     } catch (const ConfigError& error) {
         return error.what();
     }
@@ -311,6 +312,28 @@ TEST(Trainers, ReadNeMosActivationsOrRefuseThemByName) {
     }
     EXPECT_THAT(refusal(of("  activation: swish\n"), "gpt.yaml", {.vocab = 50257}),
                 HasSubstr("model.activation = swish is not known to NeMo, which stops at it; use gelu, geglu, fast-geglu"));
+}
+
+TEST(Trainers, KeepTheStatedWorldWhateverElseIsWrong) {
+    const auto world = [](const std::string& text, const std::string& name) {
+        const auto found = read_trainer_text(text, name, {});
+        EXPECT_FALSE(found->problems.empty());
+        return found->world;
+    };
+    const std::string nemo = "trainer: {devices: 8, num_nodes: 4}\nexp_manager: {name: x}\nmodel: {num_layers: 2}\n";
+    EXPECT_EQ(world(nemo, "gpt.yaml"), 32) << "no vocabulary";
+    EXPECT_EQ(world("policy:\n  model_name: me/other\n  megatron_cfg:\n    enabled: true\n    tensor_model_parallel_size: 2\n"
+                    "cluster:\n  gpus_per_node: 8\n  num_nodes: 4\n",
+                    "grpo.yaml"),
+              32)
+        << "no preset";
+    EXPECT_EQ(world("defaults: other.yaml\npolicy:\n  megatron_cfg:\n    enabled: true\ncluster:\n  gpus_per_node: 8\n  num_nodes: 4\n",
+                    "grpo.yaml"),
+              32)
+        << "no file that it builds on";
+    EXPECT_EQ(
+        world(kVerlScript.substr(0, kVerlScript.size() - 1) + " actor_rollout_ref.actor.megatron.context_parallel_size=two\n", "run.sh"),
+        16);
 }
 
 TEST(Trainers, NameFieldsAsTheFileWritesThem) {
