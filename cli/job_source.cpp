@@ -110,20 +110,20 @@ SourcedJob load_job(const Options& options, const WorkloadOptions& values, int c
         const GivenText text = text_of(options, "megatron-args", *values.megatron_args, "argument");
         surroundings.folder = options.contents("megatron-args") != nullptr ? "." : folder_of(*values.megatron_args);
         if (auto read = formats::read_trainer_text(text.text, text.name, surroundings))
-            return {std::move(read->job), read->world, "its settings"};
-        return {formats::read_megatron_arguments_text(text.text, text.name, std::move(surroundings)), std::nullopt, ""};
+            return {std::move(read->job), read->world, "its settings", std::move(read->problems)};
+        return {.job = formats::read_megatron_arguments_text(text.text, text.name, std::move(surroundings))};
     }
     if (values.trace) {
         const GivenText text = text_of(options, "trace", *values.trace, "record");
         auto traced = formats::read_traced_job(formats::read_launch_record(text.text, text.name), text.name, values.launch, surroundings);
-        return {std::move(traced.job), traced.world, std::move(traced.world_source)};
+        return {.job = std::move(traced.job), .world = traced.world, .world_source = std::move(traced.world_source)};
     }
     if (values.bridge_config) {
         if (const GivenText* given = options.contents("bridge-config"))
-            return {formats::read_bridge_config(given->text, given->name, surroundings), std::nullopt, ""};
-        return {formats::load_bridge_config(*values.bridge_config, std::move(surroundings)), std::nullopt, ""};
+            return {.job = formats::read_bridge_config(given->text, given->name, surroundings)};
+        return {.job = formats::load_bridge_config(*values.bridge_config, std::move(surroundings))};
     }
-    return {load_named_model(options, values), std::nullopt, ""};
+    return {.job = load_named_model(options, values)};
 }
 
 std::string settle_source(const std::string& path, WorkloadOptions& values) {

@@ -26,11 +26,12 @@ void add_source_problems(const WorkloadOptions& values, Problems& problems);
 [[nodiscard]] std::string settle_source(const std::string& path, WorkloadOptions& values);
 
 struct SourcedJob {
-    formats::Job job;
-    std::optional<std::int64_t> world;  ///< if the source gives it
-    std::string world_source;           ///< the part of the source that gives it
+    formats::Job job{};                   ///< only without problems
+    std::optional<std::int64_t> world{};  ///< if the source gives it
+    std::string world_source{};           ///< the part of the source that gives it
+    Problems problems{};                  ///< of a source that gives the world whatever else is wrong with it
 };
-/// Exactly one of the options is given. Throws ConfigError with all problems.
+/// Exactly one of the options is given. Throws ConfigError with all problems of sources that then give no world.
 [[nodiscard]] SourcedJob load_job(const Options& options, const WorkloadOptions& values, int compute_capability);
 
 }  // namespace mgplan::cli

@@ -496,14 +496,16 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
     }
     std::optional<std::int64_t> world = values.world;
     if (const auto sources = source_options(values); sources.size() == 1 || has_model_and_command(values)) {
+        SourcedJob found;
         try {
-            SourcedJob found = load_job(options, values, work.cluster.compute_capability);
+            found = load_job(options, values, work.cluster.compute_capability);
+            found.problems.throw_if_any();
             resolved.job = std::move(found.job);
             refuse_counted_only(resolved.job.model, values.model.value_or("model"));
             settle_world(found, values, world, resolved.assumed, problems);
         } catch (const ConfigError& error) {
             problems.absorb(error, has_model_and_command(values) ? "" : sources[0] + ": ");
-            if (!world && values.megatron_args) add_missing_world(error, problems);
+            if (!world && !found.world && values.megatron_args) add_missing_world(error, problems);
         }
     } else if (!world && values.megatron_args) {
         problems.add(kNoWorld);

@@ -212,7 +212,10 @@ Job load_megatron_arguments(const std::string& path, MegatronSurroundings surrou
 }
 
 Job read_megatron_arguments_text(const std::string& text, const std::string& name, MegatronSurroundings surroundings) {
-    if (auto read = read_trainer_text(text, name, surroundings)) return std::move(read->job);
+    if (auto read = read_trainer_text(text, name, surroundings)) {
+        read->problems.throw_if_any();
+        return std::move(read->job);
+    }
     const std::string named = surroundings.model ? "" : model_of_swift(text);
     if (!named.empty()) {
         surroundings.model = read_hub_name(named).model;

@@ -1,6 +1,8 @@
 #include "formats/trainer_source.hpp"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -8,6 +10,7 @@
 #include "formats/hugging_face/hub_names.hpp"
 #include "formats/hugging_face/hugging_face.hpp"
 #include "formats/megatron/megatron_flags.hpp"
+#include "formats/megatron/megatron_words.hpp"
 #include "formats/megatron/script_surroundings.hpp"
 #include "formats/megatron/yaml_configuration.hpp"
 #include "formats/model_source.hpp"
@@ -37,24 +40,44 @@ std::optional<std::string> base_of(const Settings& settings) {
     return std::nullopt;
 }
 
-/// The settings of a file with those that it builds on.
-Settings settings_of_file(const std::string& text, const std::string& name, const std::string& folder) {
+/// The settings of a file with those that it builds on; a file that is not there becomes a problem.
+Settings settings_of_file(const std::string& text, const std::string& name, const std::string& folder, Problems& problems) {
     Settings settings = Settings::of_yaml(text, name);
     Settings latest = settings;
     for (int i = 0; i < kMostDefaults; ++i) {
         const auto base = base_of(latest);
         if (!base) break;
         const auto more = sourced_file(*base, folder);
-        if (!more)
-            throw MissingFactError(
-                std::vector{fmt::format("{}: builds on {}, which is not in its folder: what that sets is not known; put it there, or give "
-                                        "model and layout as options "
-                                        "(mgplan simulate --help)",
-                                        name, base->substr(0, 100))});
+        if (!more) {
+            problems.add_missing_fact(
+                "{}: builds on {}, which is not in its folder: what that sets is not known; put it there, or give model and layout as "
+                "options (mgplan simulate --help)",
+                name, base->substr(0, 100));
+            break;
+        }
         latest = Settings::of_yaml(*more, fmt::format("{}: {}", name, base->substr(0, 100)));
         settings.add_defaults(latest);
     }
     return settings;
+}
+
+/// The setting by which a file of the program says what a flag says.
+SettingOfFlag setting_of_flag(const TrainerJob& job, const Trainer& trainer) {
+    std::map<std::string, std::string> by_flag;
+    for (const auto& [field, setting] : job.names) by_flag.emplace("--" + flag_of_yaml_field(field), setting);
+    if (!job.fields.contains("vocab_size")) by_flag.erase("--vocab-size");  // mgplan has an option for it, which the message offers
+    const std::string section(trainer.sections.find(' ') == std::string_view::npos ? trainer.sections : "");  // of the only one
+    return [by_flag = std::move(by_flag), section](const std::string& flag) {
+        const bool turns_off = flag.starts_with("--no-");
+        auto found = by_flag.find(flag);
+        if (found == by_flag.end() && turns_off) found = by_flag.find("--" + flag.substr(5));
+        if (found != by_flag.end()) return found->second;
+        // A switch that turns off has a setting of another name.
+        if (!find_flag(flag) || turns_off || flag.starts_with("--disable-") || flag == "--vocab-size") return flag;
+        std::string field = flag.substr(2);
+        std::replace(field.begin(), field.end(), '-', '_');
+        return section.empty() || section == "." ? field : fmt::format("{}.{}", section, field);
+    };
 }
 
 bool is_on(const TrainerJob& job, std::string_view field) {
@@ -138,8 +161,9 @@ std::optional<TrainerRead> read_trainer_text(const std::string& text, const std:
     if (trainer == known.end()) return std::nullopt;
     ArgumentWords found;
     Settings settings;
+    TrainerRead result;
     if (is_settings_file(name)) {
-        settings = settings_of_file(text, name, surroundings.folder);
+        settings = settings_of_file(text, name, surroundings.folder, result.problems);
     } else {
         ScriptInputs inputs = surroundings.script;
         inputs.model_is_given = true;
@@ -152,20 +176,37 @@ std::optional<TrainerRead> read_trainer_text(const std::string& text, const std:
     }
     const std::string program = settings.get("experiment.task.entrypoint").value_or("");  // of FlagScale
     if (const std::string_view network = other_network_of_script(program); !network.empty())
-        throw MissingFactError(std::vector{fmt::format(
+        result.problems.add_missing_fact(
             "{}: {} trains {}, which cannot be planned; give the language model alone as --model NAME|config.json with the layout", name,
-            program.substr(0, 80), network)});
+            program.substr(0, 80), network);
     const auto read = trainer_job(seen->framework, settings, surroundings.world);
-    if (!read) return std::nullopt;
+    if (!read) {
+        result.problems.throw_if_any();
+        return std::nullopt;
+    }
+    result.world = read->world;
+    if (!result.problems.empty()) return result;
     MegatronSurroundings told = surroundings;
     told.held_against = HeldAgainst::configurations;
     std::vector<std::string> assumed;
-    settle_model(*read, seen->framework, name, told, assumed);
-    Job job = read_megatron_arguments(words_of_fields(*read, (*trainer)->names_all, name), name, told);
+    try {
+        read->problems.throw_if_any();
+    } catch (const ConfigError& error) {
+        result.problems.absorb(error, name + ": ");
+    }
+    try {
+        settle_model(*read, seen->framework, name, told, assumed);
+        result.job =
+            read_settings_as_arguments(words_of_fields(*read, (*trainer)->names_all, name), name, told, setting_of_flag(*read, **trainer));
+    } catch (const ConfigError& error) {
+        result.problems.absorb(error);
+    }
+    if (!result.problems.empty()) return result;
+    Job& job = result.job;
     job.assumptions.insert(job.assumptions.end(), assumed.begin(), assumed.end());
     for (const std::string& note : read->notes) job.notes.push_back(fmt::format("{}: {}", seen->framework, note));
     job.notes.insert(job.notes.end(), found.notes.begin(), found.notes.end());
-    return TrainerRead{std::move(job), read->world};
+    return result;
 }
 
 }  // namespace mgplan::formats

@@ -8,17 +8,18 @@
 
 #include "formats/input/job.hpp"
 #include "formats/megatron/megatron_arguments.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::formats {
 
 struct TrainerRead {
-    Job job;
-    std::optional<std::int64_t> world;  ///< GPUs that the settings state, or that were given
+    Job job{};                            ///< only without problems
+    std::optional<std::int64_t> world{};  ///< GPUs that the settings state, or that were given; known whatever the problems are
+    Problems problems{};                  ///< missing facts where the model is not known
 };
 
 /// The job of a file or script of a program that is read (trainers()); nothing for all other texts, and for jobs of adapters. Files that it
-/// takes defaults from are read in the folder of the surroundings. Throws ConfigError with all problems, MissingFactError where the model
-/// is not known.
+/// takes defaults from are read in the folder of the surroundings. Throws ConfigError for a text that cannot be taken apart.
 [[nodiscard]] std::optional<TrainerRead> read_trainer_text(const std::string& text, const std::string& name,
                                                            const MegatronSurroundings& surroundings);
 

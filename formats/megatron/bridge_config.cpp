@@ -15,6 +15,7 @@
 #include "formats/megatron/bridge_fields.hpp"
 #include "formats/megatron/bridge_sections.hpp"
 #include "formats/megatron/megatron_flags.hpp"
+#include "formats/megatron/megatron_words.hpp"
 #include "formats/megatron/shell_command.hpp"
 #include "formats/recognise/recognise.hpp"
 #include "plan/text/errors.hpp"
@@ -46,24 +47,6 @@ public:
     }
     [[nodiscard]] const std::vector<std::string>& unknown() const { return unknown_; }
 
-    /// The text with fields in place of flags.
-    [[nodiscard]] std::string in_fields(const std::string& text) const {
-        std::string out;
-        for (std::size_t at = 0; at < text.size();) {
-            const auto begin = std::min(text.find("--", at), text.size());
-            out += text.substr(at, begin - at);
-            std::size_t end = begin;
-            while (end < text.size() && (text[end] == '-' || std::isalnum(static_cast<unsigned char>(text[end])) != 0)) ++end;
-            const std::string flag = text.substr(begin, end - begin);
-            out += field_of(flag);
-            at = end;
-        }
-        return out;
-    }
-
-private:
-    using Kind = FieldValue::Kind;
-
     /// The field that said the flag, or that would; what is no flag of Megatron-LM's stays what it is.
     [[nodiscard]] std::string field_of(const std::string& flag) const {
         const auto found = fields_.find(flag);
@@ -71,6 +54,9 @@ private:
         const std::string field = bridge_field_of(flag);
         return field.empty() ? flag : field;
     }
+
+private:
+    using Kind = FieldValue::Kind;
 
     void add(const std::string& flag, const std::string& path, const std::vector<std::string>& values = {}) {
         if (!fields_.emplace(flag, path).second) return;  // several sections have the field, and agree
@@ -286,13 +272,13 @@ private:
 };
 
 /// The lists of an account with fields in place of flags.
-void name_fields(FlagAccount& account, const BridgeWords& words) {
+void name_fields(FlagAccount& account, const BridgeWords& words, const SettingOfFlag& field_of) {
     for (auto* list : {&account.used, &account.without_effect, &account.unknown}) {
-        for (auto& flag : *list) flag = words.in_fields(flag);
+        for (auto& flag : *list) flag = in_settings(flag, field_of);
         std::set<std::string> seen;
         std::erase_if(*list, [&](const std::string& field) { return !seen.insert(field).second; });
     }
-    for (auto& one : account.not_computed) one.flag = words.in_fields(one.flag);
+    for (auto& one : account.not_computed) one.flag = in_settings(one.flag, field_of);
     account.unknown.insert(account.unknown.end(), words.unknown().begin(), words.unknown().end());
 }
 
@@ -428,24 +414,18 @@ Job read_bridge_config(std::string_view text, const std::string& where, const Me
                 where);
             problems.throw_if_any();
         }
+        const SettingOfFlag field_of = [&](const std::string& flag) { return words.field_of(flag); };
         std::optional<Job> job;
         try {
             MegatronSurroundings of_bridge = surroundings;
             of_bridge.held_against = HeldAgainst::configurations;
-            job = read_megatron_arguments(words.words(), where, of_bridge);
+            job = read_settings_as_arguments(words.words(), where, of_bridge, field_of);
         } catch (const ConfigError& error) {
-            const bool open = dynamic_cast<const MissingFactError*>(&error) != nullptr;
-            for (const auto& problem : error.problems()) {
-                if (open)
-                    problems.add_missing_fact("{}", words.in_fields(problem));
-                else
-                    problems.add("{}", words.in_fields(problem));
-            }
+            problems.absorb(error);
         }
         problems.throw_if_any();
-        name_fields(job->flags, words);
+        name_fields(job->flags, words, field_of);
         if (const std::string provider = words.provider(); !provider.empty() && !surroundings.model) job->model.name = provider;
-        for (auto& assumption : job->assumptions) assumption = words.in_fields(assumption);
         return std::move(*job);
     } catch (const YAML::Exception& error) {
         throw ConfigError(fmt::format("{}:{}:{}: not valid YAML: {}", where, error.mark.line + 1, error.mark.column + 1, error.msg));

@@ -1,8 +1,11 @@
 #include "formats/megatron/megatron_words.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cctype>
 #include <utility>
+
+#include "plan/text/errors.hpp"
 
 namespace mgplan::formats {
 namespace {
@@ -39,6 +42,36 @@ std::string in_megatron_words(std::string_view rule) {
         }
     }
     return text;
+}
+
+std::string in_settings(std::string_view text, const SettingOfFlag& setting_of) {
+    std::string out;
+    for (std::size_t at = 0; at < text.size();) {
+        const auto begin = std::min(text.find("--", at), text.size());
+        out += text.substr(at, begin - at);
+        std::size_t end = begin;
+        while (end < text.size() && (text[end] == '-' || std::isalnum(static_cast<unsigned char>(text[end])) != 0)) ++end;
+        out += setting_of(std::string(text.substr(begin, end - begin)));
+        at = end;
+    }
+    return out;
+}
+
+Job read_settings_as_arguments(const std::vector<std::string>& words, const std::string& where, const MegatronSurroundings& surroundings,
+                               const SettingOfFlag& setting_of) {
+    const auto named = [&](std::vector<std::string> texts) {
+        for (std::string& text : texts) text = in_settings(text, setting_of);
+        return texts;
+    };
+    try {
+        Job job = read_megatron_arguments(words, where, surroundings);
+        job.assumptions = named(std::move(job.assumptions));
+        return job;
+    } catch (const MissingFactError& error) {
+        throw MissingFactError(named(error.problems()));
+    } catch (const ConfigError& error) {
+        throw ConfigError(named(error.problems()));
+    }
 }
 
 }  // namespace mgplan::formats

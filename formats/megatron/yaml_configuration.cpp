@@ -64,6 +64,12 @@ const std::set<std::string, std::less<>>& fields_without_effect() {
     return kFields;
 }
 
+std::string hyphened(std::string_view field) {
+    std::string name(field);
+    std::replace(name.begin(), name.end(), '_', '-');
+    return name;
+}
+
 bool is_true(const std::string& text) {
     return text == "true" || text == "True";
 }
@@ -97,8 +103,7 @@ private:
             return;
         }
         if (field == "num_query_groups") words_.emplace_back("--group-query-attention");
-        const auto other = flags_of_fields().find(field);
-        const std::string name = other == flags_of_fields().end() ? hyphened(field) : other->second;
+        const std::string name = flag_of_yaml_field(field);
         const auto flag = find_flag(name);
         if (is_true(text) && (!flag || flag->arity == FlagArity::none)) {
             // A fusion that is on has a flag for its absence alone.
@@ -128,16 +133,16 @@ private:
             throw ConfigError(fmt::format("{}: activation_func = {} is not known; use gelu, swiglu or squaredrelu", where_, name));
     }
 
-    static std::string hyphened(std::string name) {
-        std::replace(name.begin(), name.end(), '_', '-');
-        return name;
-    }
-
     const std::string& where_;
     std::vector<std::string> words_;
 };
 
 }  // namespace
+
+std::string flag_of_yaml_field(std::string_view field) {
+    const auto other = flags_of_fields().find(field);
+    return other == flags_of_fields().end() ? hyphened(field) : other->second;
+}
 
 bool is_field_of_yaml(std::string_view field) {
     return flags_of_fields().contains(field) || fields_without_effect().contains(field) || field == "add_bias_linear" ||

@@ -17,6 +17,9 @@ namespace mgplan::formats {
 /// what is no such YAML.
 [[nodiscard]] std::vector<std::string> words_of_yaml_configuration(std::string_view text, const std::string& where);
 
+/// Name of the flag, without "--", that the value of a field belongs to.
+[[nodiscard]] std::string flag_of_yaml_field(std::string_view field);
+
 /// Returns true for a field whose flag has another name, or that needs none.
 [[nodiscard]] bool is_field_of_yaml(std::string_view field);
 

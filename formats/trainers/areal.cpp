@@ -63,12 +63,20 @@ void add_layout(const std::string& text, TrainerJob& job) {
         job.world = attention.of('d') * attention.of('t') % (1 << 24) * attention.of('p') % (1 << 24) * attention.of('c') % (1 << 24);
 }
 
+constexpr std::array kArealComputed{TrainerSetting{"t of the allocation", "tensor_model_parallel_size"},
+                                    TrainerSetting{"p of the allocation", "pipeline_model_parallel_size"},
+                                    TrainerSetting{"c of the allocation", "context_parallel_size"},
+                                    TrainerSetting{"e of the allocation", "expert_model_parallel_size"},
+                                    TrainerSetting{"t of the experts' allocation", "expert_tensor_parallel_size"},
+                                    TrainerSetting{"actor.mb_spec.max_tokens_per_mb", "seq_length"}};
+
 }  // namespace
 
 const Trainer kAreal{
     .framework = "AReaL",
     .source = "inclusionAI/AReaL 4aef98d8d",
     .sections = "actor.megatron actor.megatron.ddp",
+    .computed = kArealComputed,
     .fixed =
         "bias_activation_fusion=False bias_dropout_fusion=False apply_rope_fusion=False gradient_accumulation_fusion=False bf16=True "
         "grad_reduce_in_fp32=True use_distributed_optimizer=True moe_token_dispatcher_type=alltoall moe_grouped_gemm=True "

@@ -14,6 +14,13 @@
 namespace mgplan::formats {
 namespace {
 
+constexpr std::array kNeoxComputed{TrainerSetting{"model_parallel_size", "tensor_model_parallel_size"},
+                                   TrainerSetting{"pipe_parallel_size", "pipeline_model_parallel_size"},
+                                   TrainerSetting{"train_micro_batch_size_per_gpu", "micro_batch_size"},
+                                   TrainerSetting{"train_batch_size", "global_batch_size"},
+                                   TrainerSetting{"zero_optimization.stage", "use_distributed_optimizer"},
+                                   TrainerSetting{"checkpoint_num_layers", "recompute_num_layers"}};
+
 /// Names may have hyphens in place of underscores.
 std::optional<std::string> text_of(const Settings& settings, std::string name) {
     if (auto value = settings.get(name)) return value;
@@ -119,6 +126,7 @@ void finish(const Settings& settings, TrainerJob& job) {
 
 const Trainer kGptNeox{.framework = "gpt-neox",
                        .source = "EleutherAI/gpt-neox ea7aefd8",
+                       .computed = kNeoxComputed,
                        .reads = [](const Settings& settings) { return size_of(settings, "num_layers", 0) > 0; },
                        .finish = finish,
                        .reads_model = "GPT-NeoX, Llama",

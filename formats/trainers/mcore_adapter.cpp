@@ -55,8 +55,10 @@ void add_recompute(TrainerJob& job) {
 
 constexpr std::array kLlamaFactorySettings{TrainerSetting{"per_device_train_batch_size", "micro_batch_size"},
                                            TrainerSetting{"cutoff_len", "seq_length"}};
+constexpr std::array kLlamaFactoryComputed{TrainerSetting{"gradient_accumulation_steps", "global_batch_size"}};
 constexpr std::array kRollSettings{TrainerSetting{"actor_train.training_args.per_device_train_batch_size", "micro_batch_size"},
                                    TrainerSetting{"sequence_length", "seq_length"}};
+constexpr std::array kRollComputed{TrainerSetting{"actor_train.training_args.gradient_accumulation_steps", "global_batch_size"}};
 
 }  // namespace
 
@@ -64,6 +66,7 @@ const Trainer kLlamaFactory{.framework = "LLaMA-Factory",
                             .source = "hiyouga/LLaMA-Factory ff6d4d12e",
                             .sections = ".",
                             .settings = kLlamaFactorySettings,
+                            .computed = kLlamaFactoryComputed,
                             .fixed = kFixed,
                             .own = kOwn,
                             .model = "model_name_or_path",
@@ -90,6 +93,7 @@ const Trainer kRoll{
     .source = "alibaba/ROLL 8eb27cc2",
     .sections = "actor_train.strategy_args.strategy_config",
     .settings = kRollSettings,
+    .computed = kRollComputed,
     .fixed = kFixed,
     .own = kOwn,
     .model = "actor_train.model_args.model_name_or_path pretrain",

@@ -18,6 +18,10 @@ constexpr std::array kNanotronSettings{TrainerSetting{"parallelism.tp", "tensor_
                                        TrainerSetting{"tokens.sequence_length", "seq_length"},
                                        TrainerSetting{"optimizer.accumulate_grad_in_fp32", "grad_reduce_in_fp32"}};
 
+constexpr std::array kNanotronComputed{TrainerSetting{"tokens.batch_accumulation_per_replica", "global_batch_size"},
+                                       TrainerSetting{"parallelism.tp_mode", "sequence_parallel"},
+                                       TrainerSetting{"optimizer.zero_stage", "use_distributed_optimizer"}};
+
 std::int64_t size_of(const Settings& settings, std::string_view name) {
     const auto value = settings.whole(name);
     return value && *value >= 1 && *value <= (1 << 20) ? *value : 1;
@@ -46,6 +50,7 @@ const Trainer kNanotron{
     .framework = "nanotron",
     .source = "huggingface/nanotron 2411b022",
     .settings = kNanotronSettings,
+    .computed = kNanotronComputed,
     .fixed = "bias_activation_fusion=False bias_dropout_fusion=False",
     .reads = [](const Settings& settings) { return settings.is_true("model.model_config.is_llama_config"); },
     .finish =

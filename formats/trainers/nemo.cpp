@@ -1,6 +1,9 @@
+#include <algorithm>
 #include <array>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include <fmt/core.h>
 
@@ -16,18 +19,46 @@ namespace {
 
 constexpr std::array kNemoSettings{TrainerSetting{"model.optim.overlap_grad_sync", "overlap_grad_reduce"},
                                    TrainerSetting{"model.optim.overlap_param_sync", "overlap_param_gather"},
-                                   TrainerSetting{"model.override_vocab_size", "vocab_size"}};
+                                   TrainerSetting{"model.override_vocab_size", "vocab_size"},
+                                   TrainerSetting{"model.encoder_seq_length", "seq_length"},
+                                   TrainerSetting{"model.rotary_percentage", "rotary_percent"},
+                                   TrainerSetting{"model.seq_len_interpolation_factor", "rotary_seq_len_interpolation_factor"},
+                                   TrainerSetting{"model.activations_checkpoint_granularity", "recompute_granularity"},
+                                   TrainerSetting{"model.activations_checkpoint_method", "recompute_method"},
+                                   TrainerSetting{"model.activations_checkpoint_num_layers", "recompute_num_layers"},
+                                   TrainerSetting{"model.ub_tp_comm_overlap", "tp_comm_overlap"},
+                                   TrainerSetting{"model.num_moe_experts", "num_experts"},
+                                   TrainerSetting{"model.fp8_params", "fp8_param_gather"}};
 
-/// Names of NeMo and Megatron-LM's field of the same meaning.
-constexpr std::array kRenamed{TrainerSetting{"encoder_seq_length", "seq_length"},
-                              TrainerSetting{"rotary_percentage", "rotary_percent"},
-                              TrainerSetting{"seq_len_interpolation_factor", "rotary_seq_len_interpolation_factor"},
-                              TrainerSetting{"activations_checkpoint_granularity", "recompute_granularity"},
-                              TrainerSetting{"activations_checkpoint_method", "recompute_method"},
-                              TrainerSetting{"activations_checkpoint_num_layers", "recompute_num_layers"},
-                              TrainerSetting{"ub_tp_comm_overlap", "tp_comm_overlap"},
-                              TrainerSetting{"num_moe_experts", "num_experts"},
-                              TrainerSetting{"fp8_params", "fp8_param_gather"}};
+struct NemoActivation {
+    std::string_view name;        ///< in NeMo's files; one that ends in "glu" has a gate
+    std::string_view field;       ///< Megatron-LM's switch of the same network; "": none is needed
+    std::string_view hidden_act;  ///< Hugging Face's name where Megatron-LM has no such network; "" where it has
+};
+// Source: activation_to_func in megatron/utils.py, build_transformer_config in megatron_base_model.py.
+constexpr std::array<NemoActivation, 9> kActivations{{{"gelu", "", ""},
+                                                      {"geglu", "quick_geglu", ""},
+                                                      {"fast-geglu", "quick_geglu", ""},
+                                                      {"swiglu", "swiglu", ""},
+                                                      {"fast-swiglu", "swiglu", ""},
+                                                      {"squared-relu", "squared_relu", ""},
+                                                      {"reglu", "", "relu"},
+                                                      {"fast-reglu", "", "relu"},
+                                                      {"approx-gelu", "", "quick_gelu"}}};
+
+constexpr std::array kNemoComputed{TrainerSetting{"model.activation", "swiglu"},
+                                   TrainerSetting{"model.activation", "quick_geglu"},
+                                   TrainerSetting{"model.activation", "squared_relu"},
+                                   TrainerSetting{"model.bias", "disable_bias_linear"},
+                                   TrainerSetting{"model.qkv_bias", "add_qkv_bias"},
+                                   TrainerSetting{"model.share_embeddings_and_output_weights", "untie_embeddings_and_output_weights"},
+                                   TrainerSetting{"model.bias_dropout_add_fusion", "bias_dropout_fusion"},
+                                   TrainerSetting{"model.num_query_groups", "group_query_attention"},
+                                   TrainerSetting{"trainer.precision", "bf16"},
+                                   TrainerSetting{"trainer.precision", "fp16"},
+                                   TrainerSetting{"model.fp8", "fp8_format"},
+                                   TrainerSetting{"model.optim.name", "use_distributed_optimizer"},
+                                   TrainerSetting{"model.optim.grad_sync_dtype", "grad_reduce_in_bf16"}};
 
 bool is_off(const std::string& text) {
     const std::string word = lower_case(text);
@@ -64,14 +95,38 @@ std::string computed(const Settings& settings, const std::string& text) {
     return text.starts_with("${.") && text.ends_with('}') ? named(text) : text;
 }
 
-void read_network(TrainerJob& job) {
-    const std::string activation = take(job, "activation");
-    if (activation == "fast-swiglu" || activation == "swiglu")
-        job.fields["swiglu"] = "True";
-    else if (activation == "squared-relu")
-        job.fields["squared_relu"] = "True";
-    else if (!activation.empty() && activation != "gelu")
-        job.fields["activation_" + activation] = "True";  // no flag: leaves the model open
+void read_activation(const Settings& settings, TrainerJob& job) {
+    std::string name = take(job, "activation");
+    if (name.empty()) name = "gelu";
+    const auto* const row = std::find_if(kActivations.begin(), kActivations.end(), [&](const auto& one) { return one.name == name; });
+    if (row == kActivations.end()) {
+        std::vector<std::string> names;
+        for (const auto& one : kActivations) {
+            if (one.hidden_act.empty()) names.emplace_back(one.name);
+        }
+        job.problems.add("model.activation = {} is not known to NeMo, which stops at it; use {}", name.substr(0, 40), any_of_text(names));
+        return;
+    }
+    // OpenAI's GELU takes the place of the function; the gate stays.
+    const bool replaced = settings.is_true("model.openai_gelu");
+    if (!replaced && !row->hidden_act.empty()) {
+        job.problems.add_missing_fact(
+            "model.activation = {} cannot be planned: Megatron-LM has no flag for that network; give the model as --model config.json "
+            "(hidden_act {}) and the layout as options (mgplan simulate --help)",
+            name, row->hidden_act);
+        return;
+    }
+    const std::string_view gated_gelu = name.ends_with("glu") ? "quick_geglu" : "", field = replaced ? gated_gelu : row->field;
+    if (!field.empty()) job.fields[std::string(field)] = "True";
+    if (field == "quick_geglu") job.notes.push_back(fmt::format("{} counted as Megatron-LM's only gated GELU, --quick-geglu", name));
+    // TransformerConfig's own default, where Megatron-LM's command line has 8/3 of the hidden size for SwiGLU.
+    const std::int64_t hidden = field_or(job, "hidden_size", 0);
+    if (!job.fields.contains("ffn_hidden_size") && hidden > 0 && hidden < (1 << 30))
+        job.fields["ffn_hidden_size"] = std::to_string(4 * hidden);
+}
+
+void read_network(const Settings& settings, TrainerJob& job) {
+    read_activation(settings, job);
     const std::string norm = take(job, "normalization");
     job.fields["normalization"] = norm == "rmsnorm" ? "RMSNorm" : "LayerNorm";
     if (norm == "layernorm1p") job.fields["apply_layernorm_1p"] = "True";
@@ -124,8 +179,8 @@ void read_tokenizer(const Settings& settings, TrainerJob& job) {
 
 void finish_nemo(const Settings& settings, TrainerJob& job) {
     for (auto& [field, value] : job.fields) value = computed(settings, value);
-    for (const auto& [own, field] : kRenamed) {
-        if (std::string value = take(job, own); !value.empty() && !is_off(value)) job.fields[std::string(field)] = std::move(value);
+    for (const TrainerSetting& row : kNemoSettings) {
+        if (const auto found = job.fields.find(row.field); found != job.fields.end() && is_off(found->second)) job.fields.erase(found);
     }
     if (!job.fields.contains("recompute_granularity") || job.fields["recompute_granularity"] == "selective") {
         take(job, "recompute_method");
@@ -150,7 +205,7 @@ void finish_nemo(const Settings& settings, TrainerJob& job) {
         std::erase(window, ' ');
         job.fields["window_size"] = window.substr(1, window.size() - 2);
     }
-    read_network(job);
+    read_network(settings, job);
     read_precision(settings, job);
     read_optimizer(settings, job);
     read_tokenizer(settings, job);
@@ -165,6 +220,7 @@ const Trainer kNemo{
     .source = "NVIDIA/NeMo r2.0.0",
     .sections = "model",
     .settings = kNemoSettings,
+    .computed = kNemoComputed,
     .fixed = "gradient_accumulation_fusion=False apply_rope_fusion=False hidden_dropout=0.1 attention_dropout=0.1",
     .own =
         "name mcore_gpt restore_from_path resume_from_checkpoint pre_process post_process persist_layer_norm do_layer_norm_weight_decay "
@@ -176,7 +232,7 @@ const Trainer kNemo{
         "validation_param_sync_overlap batch_p2p_comm ub_tp_comm_overlap_cfg tp_comm_overlap_ag "
         "tp_comm_overlap_rs deterministic_mode deteministic_mode use_te_rng_tracker "
         "cpu_offloading_activations cpu_offloading_weights fsdp_grad_reduce_dtype fsdp_sharded_checkpoint fsdp_sharding_strategy "
-        "layernorm_zero_centered_gamma override_vocab_size apply_query_key_layer_scaling",
+        "layernorm_zero_centered_gamma apply_query_key_layer_scaling",
     .reads =
         [](const Settings& settings) {
             const bool other = settings.has_below("model.peft.") || settings.has_below("model.bert_") ||

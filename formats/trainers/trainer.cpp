@@ -21,9 +21,12 @@ bool is_among(std::string_view name, std::string_view list) {
 void add_sections(const Trainer& trainer, const Settings& settings, TrainerJob& job) {
     for (const std::string& section : split(trainer.sections, ' ')) {
         for (auto& [name, value] : settings.directly_below(section == "." ? "" : section)) {
-            if (is_among(name, trainer.own)) continue;
+            const std::string setting = section == "." ? name : fmt::format("{}.{}", section, name);
+            const auto is_renamed = [&](const TrainerSetting& row) { return row.name == setting; };
+            if (is_among(name, trainer.own) || std::any_of(trainer.settings.begin(), trainer.settings.end(), is_renamed)) continue;
             std::string field = name;
             std::replace(field.begin(), field.end(), '-', '_');
+            job.names[field] = setting;
             if (value.empty())
                 job.fields.erase(field);  // null takes a default away
             else
@@ -82,8 +85,13 @@ std::optional<TrainerJob> trainer_job(std::string_view framework, const Settings
     }
     add_sections(trainer, settings, job);
     for (const TrainerSetting& row : trainer.settings) {
-        if (auto value = settings.get(row.name)) job.fields[std::string(row.field)] = std::move(*value);
+        job.names.try_emplace(std::string(row.field), row.name);
+        if (auto value = settings.get(row.name)) {
+            job.fields[std::string(row.field)] = std::move(*value);
+            job.names[std::string(row.field)] = row.name;
+        }
     }
+    for (const TrainerSetting& row : trainer.computed) job.names.try_emplace(std::string(row.field), row.name);
     for (const std::string& name : split(trainer.model, ' ')) {
         if (const auto value = settings.get(name); value && job.model.empty()) job.model = repository_of(*value);
     }

@@ -11,16 +11,19 @@
 #include <vector>
 
 #include "formats/trainers/settings.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::formats {
 
 /// A job under the names of Megatron-LM's arguments (words_of_yaml_configuration), and what else its settings say.
 struct TrainerJob {
     std::map<std::string, std::string, std::less<>> fields;
-    std::string model;                  ///< repository or path; "": none is named
-    std::string config;                 ///< the model's sizes as a Hugging Face config.json; "": none are stated
-    std::optional<std::int64_t> world;  ///< GPUs of the training, given or stated
-    std::vector<std::string> notes;     ///< sentences on what was assumed
+    std::map<std::string, std::string, std::less<>> names;  ///< by field, the setting that says it, as its file writes it
+    std::string model;                                      ///< repository or path; "": none is named
+    std::string config;                                     ///< the model's sizes as a Hugging Face config.json; "": none are stated
+    std::optional<std::int64_t> world;                      ///< GPUs of the training, given or stated
+    std::vector<std::string> notes;                         ///< sentences on what was assumed
+    Problems problems;                                      ///< of settings that no field says, reported with those of the fields
 };
 
 /// A name of the program's own and the field of Megatron-LM that holds the same.
@@ -34,10 +37,11 @@ struct Trainer {
     /// Sections whose fields have Megatron-LM's names; blank-separated, "." is the top.
     std::string_view sections = "";
     std::span<const TrainerSetting> settings = {};
-    std::string_view fixed = "";  ///< "field=value …" that its code sets where the settings do not
-    std::string_view own = "";    ///< fields of those sections that change no prediction
-    std::string_view model = "";  ///< names whose value is the model's
-    bool names_all = true;        ///< a field of the sections that is not known counts; false: they hold other settings too
+    std::span<const TrainerSetting> computed = {};  ///< settings from which finish() computes fields, as messages name them
+    std::string_view fixed = "";                    ///< "field=value …" that its code sets where the settings do not
+    std::string_view own = "";                      ///< fields of those sections that change no prediction
+    std::string_view model = "";                    ///< names whose value is the model's
+    bool names_all = true;  ///< a field of the sections that is not known counts; false: they hold other settings too
     /// Returns false for settings of the program that train without Megatron-core.
     bool (*reads)(const Settings& settings) = nullptr;
     /// Adds what follows from several settings.

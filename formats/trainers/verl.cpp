@@ -11,6 +11,9 @@ namespace {
 constexpr std::string_view kMegatron = "actor_rollout_ref.actor.megatron.";
 
 constexpr std::array kVerlSettings{TrainerSetting{"actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu", "micro_batch_size"}};
+constexpr std::array kVerlComputed{TrainerSetting{"data.max_prompt_length + data.max_response_length", "seq_length"},
+                                   TrainerSetting{"actor_rollout_ref.actor.ppo_mini_batch_size", "global_batch_size"},
+                                   TrainerSetting{"actor_rollout_ref.actor.megatron.dtype", "fp16"}};
 
 /// A number in [1, 2^31] of the settings.
 std::optional<std::int64_t> count_of(const Settings& settings, std::string_view name) {
@@ -42,6 +45,7 @@ const Trainer kVerl{
         "actor_rollout_ref.actor.megatron actor_rollout_ref.actor.megatron.override_ddp_config "
         "actor_rollout_ref.actor.megatron.override_transformer_config actor_rollout_ref.actor.optim.override_optimizer_config",
     .settings = kVerlSettings,
+    .computed = kVerlComputed,
     .fixed =
         "bias_activation_fusion=False bias_dropout_fusion=False apply_rope_fusion=False gradient_accumulation_fusion=False bf16=True "
         "grad_reduce_in_fp32=True use_distributed_optimizer=True moe_token_dispatcher_type=alltoall moe_grouped_gemm=True "

@@ -251,6 +251,19 @@ TEST(CheckBridgeConfig, FindsRecipesThatCannotStart) {
     expect_refused("check --bridge-config " + recipe.path(), {"--world is missing"});
 }
 
+TEST(CheckCommand, AsksOnlyForWhatATrainersFileLacks) {
+    const TempFile nemo("gpt.yaml",
+                        "trainer: {devices: 8, num_nodes: 2, precision: bf16}\nexp_manager: {name: x}\nmodel:\n  micro_batch_size: 1\n"
+                        "  global_batch_size: 64\n  encoder_seq_length: 2048\n  max_position_embeddings: 2048\n  num_layers: 12\n"
+                        "  hidden_size: 768\n  num_attention_heads: 12\n  megatron_amp_O2: true\n");
+    const Said said = say("check " + nemo.path());
+    EXPECT_EQ(said.code, kBadInput);
+    EXPECT_THAT(said.err, HasSubstr("--vocab-size is missing"));
+    EXPECT_THAT(said.err, Not(HasSubstr("--world"))) << "trainer.num_nodes x trainer.devices";
+    const TempFile open("open.yaml", "exp_manager: {name: x}\nmodel: {num_layers: 12}\n");
+    EXPECT_THAT(say("check " + open.path()).err, HasSubstr("--world is missing"));
+}
+
 TEST(CheckCommand, ListsTheFlagsThatItKnows) {
     const Said said = say("check --list-flags --format json");
     ASSERT_EQ(said.code, kDone) << said.err;

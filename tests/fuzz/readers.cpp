@@ -116,6 +116,7 @@ void read_trainer_settings(std::string_view bytes) {
         try {
             const auto found = formats::read_trainer_text(std::string(bytes), name, surroundings);
             if (!found) continue;
+            found->problems.throw_if_any();
             read = true;
             expect_same_again(found->job.model, model_to_json, model_from_json);
         } catch (const ConfigError&) {

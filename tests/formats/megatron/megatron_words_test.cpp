@@ -23,6 +23,19 @@ TEST(MegatronWords, ReplaceOptionsThatAreWholeWords) {
     EXPECT_EQ(in_megatron_words(""), "");
 }
 
+TEST(MegatronWords, PutSettingsInPlaceOfWholeFlags) {
+    const SettingOfFlag setting_of = [](const std::string& flag) { return flag == "--num-layers" ? "model.num_layers" : flag; };
+    EXPECT_EQ(in_settings("--num-layers = 0; --num-layers-other, not num-layers", setting_of),
+              "model.num_layers = 0; --num-layers-other, not num-layers");
+    EXPECT_EQ(in_settings("", setting_of), "");
+    try {
+        static_cast<void>(read_settings_as_arguments({"--num-layers", "x"}, "file", {}, setting_of));
+        FAIL();
+    } catch (const ConfigError& error) {
+        EXPECT_THAT(error.problems(), testing::Contains(HasSubstr("file: model.num_layers = 'x' is")));
+    }
+}
+
 TEST(MegatronWords, NameTheFlagsOfUnevenStages) {
     StageSplitRequest request;
     request.layers = 46;

@@ -17,19 +17,22 @@
 namespace mgplan::formats::trainers_test {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TrainerRead read(const std::string& text, const std::string& name, const MegatronSurroundings& surroundings = {}) {
     auto found = read_trainer_text(text, name, surroundings);
     EXPECT_TRUE(found.has_value()) << text;
+    if (found) found->problems.throw_if_any();
     return found.value_or(TrainerRead{});
 }
 
 std::string refusal(const std::string& text, const std::string& name, const MegatronSurroundings& surroundings = {}) {
     try {
-        static_cast<void>(read_trainer_text(text, name, surroundings));
+        if (const auto found = read_trainer_text(text, name, surroundings)) found->problems.throw_if_any();
     } catch (const ConfigError& error) {
         return error.what();
     }
@@ -272,6 +275,93 @@ TEST(Trainers, ReadNeMosLanguageModels) {
     EXPECT_FALSE(read(graphed, "gpt.yaml", {.vocab = 50257}).job.layout->cuda_graphs.empty()) << "its name is Megatron-LM's too";
     EXPECT_THAT(read(graphed, "gpt.yaml", {.vocab = 50257}).job.flags.unknown, ElementsAre("--no-transformer-engine"));
     EXPECT_FALSE(read_trainer_text(gpt + "  bert_binary_head: true\n", "bert.yaml", {.vocab = 30522}).has_value());
+}
+
+TEST(Trainers, ReadNeMosActivationsOrRefuseThemByName) {
+    const auto of = [](const std::string& lines) {
+        return "trainer: {devices: 8, num_nodes: 1, precision: bf16}\nexp_manager: {name: x}\nmodel:\n  micro_batch_size: 4\n"
+               "  global_batch_size: 64\n  encoder_seq_length: 2048\n  max_position_embeddings: 2048\n  num_layers: 12\n"
+               "  hidden_size: 768\n  num_attention_heads: 12\n  megatron_amp_O2: true\n" +
+               lines;
+    };
+    const auto model = [&](const std::string& lines) {
+        const Job job = read(of(lines), "gpt.yaml", {.vocab = 50257}).job;
+        EXPECT_TRUE(job.flags.unknown.empty()) << lines;
+        EXPECT_EQ(job.model.ffn, 4 * 768) << "TransformerConfig's default, gated or not";
+        return job.model;
+    };
+    for (const char* gated : {"geglu", "fast-geglu"}) {
+        EXPECT_TRUE(model(fmt::format("  activation: {}\n", gated)).gated_mlp);
+        EXPECT_EQ(model(fmt::format("  activation: {}\n", gated)).activation, Activation::gelu);
+    }
+    for (const char* gated : {"swiglu", "fast-swiglu"}) {
+        EXPECT_TRUE(model(fmt::format("  activation: {}\n", gated)).gated_mlp);
+        EXPECT_EQ(model(fmt::format("  activation: {}\n", gated)).activation, Activation::silu);
+    }
+    EXPECT_EQ(model("  activation: squared-relu\n").activation, Activation::squared_relu);
+    EXPECT_FALSE(model("").gated_mlp);
+    // OpenAI's GELU takes the place of the named function.
+    EXPECT_EQ(model("  activation: fast-swiglu\n  openai_gelu: true\n").activation, Activation::gelu);
+    EXPECT_TRUE(model("  activation: reglu\n  openai_gelu: true\n").gated_mlp);
+    for (const auto& [name, function] :
+         {std::pair("reglu", "relu"), std::pair("fast-reglu", "relu"), std::pair("approx-gelu", "quick_gelu")}) {
+        const std::string text = refusal(of(fmt::format("  activation: {}\n", name)), "gpt.yaml");
+        EXPECT_THAT(text, HasSubstr(fmt::format("gpt.yaml: model.activation = {} cannot be planned: Megatron-LM has no flag", name)));
+        EXPECT_THAT(text, HasSubstr(fmt::format("--model config.json (hidden_act {})", function)));
+        EXPECT_THAT(text, HasSubstr("--vocab-size is missing")) << "all that is missing is said at once";
+    }
+    EXPECT_THAT(refusal(of("  activation: swish\n"), "gpt.yaml", {.vocab = 50257}),
+                HasSubstr("model.activation = swish is not known to NeMo, which stops at it; use gelu, geglu, fast-geglu"));
+}
+
+TEST(Trainers, KeepTheStatedWorldWhateverElseIsWrong) {
+    const auto world = [](const std::string& text, const std::string& name) {
+        const auto found = read_trainer_text(text, name, {});
+        EXPECT_FALSE(found->problems.empty());
+        return found->world;
+    };
+    const std::string nemo = "trainer: {devices: 8, num_nodes: 4}\nexp_manager: {name: x}\nmodel: {num_layers: 2}\n";
+    EXPECT_EQ(world(nemo, "gpt.yaml"), 32) << "no vocabulary";
+    EXPECT_EQ(world("policy:\n  model_name: me/other\n  megatron_cfg:\n    enabled: true\n    tensor_model_parallel_size: 2\n"
+                    "cluster:\n  gpus_per_node: 8\n  num_nodes: 4\n",
+                    "grpo.yaml"),
+              32)
+        << "no preset";
+    EXPECT_EQ(world("defaults: other.yaml\npolicy:\n  megatron_cfg:\n    enabled: true\ncluster:\n  gpus_per_node: 8\n  num_nodes: 4\n",
+                    "grpo.yaml"),
+              32)
+        << "no file that it builds on";
+    EXPECT_EQ(
+        world(kVerlScript.substr(0, kVerlScript.size() - 1) + " actor_rollout_ref.actor.megatron.context_parallel_size=two\n", "run.sh"),
+        16);
+}
+
+TEST(Trainers, NameFieldsAsTheFileWritesThem) {
+    const std::string nemo = refusal(
+        "trainer: {devices: 8, num_nodes: 2, precision: bf16}\nexp_manager: {name: x}\nmodel:\n  micro_batch_size: 1x\n"
+        "  encoder_seq_length: -5\n  num_layers: twelve\n  hidden_size: 768\n  num_attention_heads: 0\n  num_moe_experts: 8x\n"
+        "  virtual_pipeline_model_parallel_size: 2x\n  optim: {name: fused_adam}\n",
+        "gpt.yaml");
+    for (const char* stated :
+         {"model.num_layers = 'twelve' is", "model.num_attention_heads = 0 is", "model.num_moe_experts = '8x'",
+          "model.encoder_seq_length = -5", "model.micro_batch_size = '1x'", "model.virtual_pipeline_model_parallel_size = '2x'"})
+        EXPECT_THAT(nemo, HasSubstr(stated));
+    EXPECT_THAT(nemo, HasSubstr("give its size, as --vocab-size N")) << "mgplan's own option";
+    EXPECT_THAT(refusal("trainer: {devices: 8}\nexp_manager: {name: x}\nmodel: {num_layers: 2, encoder_seq_length: 64}\n", "gpt.yaml"),
+                AllOf(HasSubstr("model.hidden_size is missing"), Not(HasSubstr("--hidden-size"))))
+        << "a field that the file lacks";
+    EXPECT_THAT(refusal("system:\n  tensor_model_parallel_size: 2x\n  precision:\n    bf16: true\nmodel:\n  num_layers: 0\n"
+                        "  optimizer:\n    lr_scheduler:\n      lr: 1\ndata:\n  data_path: x\n",
+                        "0_6b.yaml"),
+                AllOf(HasSubstr("system.tensor_model_parallel_size = '2x'"), HasSubstr("model.num_layers = 0 is out of range")));
+    EXPECT_THAT(
+        refusal(kVerlScript.substr(0, kVerlScript.size() - 1) + " actor_rollout_ref.actor.megatron.context_parallel_size=two\n", "run.sh"),
+        HasSubstr("actor_rollout_ref.actor.megatron.context_parallel_size = 'two'"));
+    EXPECT_THAT(
+        refusal("pretrain: Qwen/Qwen3-30B-A3B-Base\nsequence_length: 0\nactor_train:\n  strategy_args:\n"
+                "    strategy_name: megatron_train\n    strategy_config:\n      pipeline_model_parallel_size: x\n",
+                "rlvr.yaml"),
+        AllOf(HasSubstr("sequence_length = 0"), HasSubstr("actor_train.strategy_args.strategy_config.pipeline_model_parallel_size")));
 }
 
 TEST(Trainers, ReadNanotronsConfig) {
