@@ -273,7 +273,7 @@ void declare_workload_options(Options& options, WorkloadOptions& values, bool wi
     options.choice("routing", values.routing, {"natural", "forced"},
                    "expert routing: natural (the router's, with --routing-skew), or forced (uniform, --moe-router-force-load-balancing) "
                    "(default: the command's, else natural)");
-    options.text("adverse", values.adverse, "LIST",
+    options.text("adverse", values.adverse, "CONDITIONS",
                  "conditions of the adverse time (worst): network=SHARE of the inter-node bandwidth, host=FACTOR on launch times, "
                  "routing=EXPONENT of Zipf's law over experts (default: those of one published run in five, docs/how-sure.md)");
     options.text("lengths", values.lengths, "FILE",

@@ -45,6 +45,7 @@ def plan(
     seq: int | str | None = ...,
     max_memory: int | str | None = ...,
     routing: Literal["natural", "forced"] | None = ...,
+    adverse: str | None = ...,
     lengths: _Path | None = ...,
     precision: str | None = ...,
     software: str | None = ...,
@@ -117,6 +118,8 @@ def plan(
     max_memory: memory a rank may use (default: the GPU's).
     routing: expert routing: natural (the router's, with --routing-skew), or forced (uniform, --moe-router-force-load-balancing)
         (default: the command's, else natural).
+    adverse: conditions of the adverse time (worst): network=SHARE of the inter-node bandwidth, host=FACTOR on launch times,
+        routing=EXPONENT of Zipf's law over experts (default: those of one published run in five, docs/how-sure.md).
     lengths: document lengths of packed sequences, a JSON list of pairs of tokens and count. Attention stays inside a document, and a
         step waits for the slowest data-parallel rank (default: one document per sequence).
     precision: precision of the GEMMs: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4; fp8 is
@@ -171,14 +174,14 @@ def plan(
     objective: rank by speed or by memory (default: throughput).
     top: plans to print (default: 5 in a table and 10 in JSON and CSV).
     explain: print every term of plan N, and its advantage over plan N+1.
-    save_plan: write the best plan, or the picked one, to FILE.
-    pick: the plan that --save-plan writes (default: 1).
+    save_plan: write the recommended plan, or the picked one, to FILE.
+    pick: the plan that --save-plan writes; 1: the fastest (default: the recommended).
     compare: compare a layout with plan 1: its rank and the terms that differ. Sizes such as 'tp2 pp4 mbs1', a plan file, or a file of
         Megatron-LM arguments.
     html: write an interactive HTML report.
     tokens: tokens to train on, such as 15T; adds days, and the effect of one more node, a longer sequence and another batch.
     gpu_hour_price: price per GPU-hour; adds the cost of --tokens.
-    threads: threads of the search; 0: all cores (default: 0).
+    threads: threads of the search (default: the processors that the process may use, by affinity and control groups).
     """
 
 def simulate(
@@ -197,6 +200,7 @@ def simulate(
     seq: int | str | None = ...,
     max_memory: int | str | None = ...,
     routing: Literal["natural", "forced"] | None = ...,
+    adverse: str | None = ...,
     lengths: _Path | None = ...,
     precision: str | None = ...,
     software: str | None = ...,
@@ -264,6 +268,8 @@ def simulate(
     max_memory: memory a rank may use (default: the GPU's).
     routing: expert routing: natural (the router's, with --routing-skew), or forced (uniform, --moe-router-force-load-balancing)
         (default: the command's, else natural).
+    adverse: conditions of the adverse time (worst): network=SHARE of the inter-node bandwidth, host=FACTOR on launch times,
+        routing=EXPONENT of Zipf's law over experts (default: those of one published run in five, docs/how-sure.md).
     lengths: document lengths of packed sequences, a JSON list of pairs of tokens and count. Attention stays inside a document, and a
         step waits for the slowest data-parallel rank (default: one document per sequence).
     precision: precision of the GEMMs: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4; fp8 is
@@ -338,6 +344,7 @@ def check(
     seq: int | str | None = ...,
     max_memory: int | str | None = ...,
     routing: Literal["natural", "forced"] | None = ...,
+    adverse: str | None = ...,
     lengths: _Path | None = ...,
     precision: str | None = ...,
     software: str | None = ...,
@@ -381,6 +388,8 @@ def check(
     max_memory: memory a rank may use (default: the GPU's).
     routing: expert routing: natural (the router's, with --routing-skew), or forced (uniform, --moe-router-force-load-balancing)
         (default: the command's, else natural).
+    adverse: conditions of the adverse time (worst): network=SHARE of the inter-node bandwidth, host=FACTOR on launch times,
+        routing=EXPONENT of Zipf's law over experts (default: those of one published run in five, docs/how-sure.md).
     lengths: document lengths of packed sequences, a JSON list of pairs of tokens and count. Attention stays inside a document, and a
         step waits for the slowest data-parallel rank (default: one document per sequence).
     precision: precision of the GEMMs: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4; fp8 is
@@ -410,7 +419,7 @@ def check(
     top: better layouts to list; 0: no search (default: 3).
     gate: one line for scripts and no search; exit code 0 runs, 2 illegal, 3 does not fit, 6 cannot say.
     save_plan: write the command as a plan, for simulate, run and export.
-    threads: threads of the search; 0: all cores (default: 0).
+    threads: threads of the search (default: the processors that the process may use, by affinity and control groups).
     """
 
 def export(
