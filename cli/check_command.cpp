@@ -356,7 +356,8 @@ void declare(Options& options, CheckOptions& values, WorkloadOptions& workload) 
     options.flag("gate", values.gate, "one line for scripts and no search; exit code 0 runs, 2 illegal, 3 does not fit, 6 cannot say");
     options.flag("list-flags", values.list_flags, "list the known flags of Megatron-LM and how each enters a prediction, then stop");
     options.output_file("save-plan", values.plan_path, "write the command as a plan, for simulate, run and export");
-    options.integer("threads", values.threads, 0, 1024, "threads of the search (default: the processors that the process may use, by affinity and control groups)");
+    options.integer("threads", values.threads, 0, 1024,
+                    "threads of the search; 0: the processors that the process may use, by affinity and control groups");
 }
 
 /// The recipe that a launch of Megatron-Bridge names ("python run_recipe.py --recipe NAME …"); nothing: it names none.

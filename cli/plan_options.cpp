@@ -111,7 +111,8 @@ void declare_plan_options(Options& options, PlanOptions& values) {
     options.checked("tokens", values.tokens, "COUNT", check_tokens,
                     "tokens to train on, such as 15T; adds days, and the effect of one more node, a longer sequence and another batch");
     options.checked("gpu-hour-price", values.gpu_hour_price, "P", check_price, "price per GPU-hour; adds the cost of --tokens");
-    options.integer("threads", values.threads, 0, 1024, "threads of the search (default: the processors that the process may use, by affinity and control groups)");
+    options.integer("threads", values.threads, 0, 1024,
+                    "threads of the search; 0: the processors that the process may use, by affinity and control groups");
 }
 
 void finish_space(PlanOptions& values, Problems& problems) {

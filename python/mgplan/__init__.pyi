@@ -181,7 +181,7 @@ def plan(
     html: write an interactive HTML report.
     tokens: tokens to train on, such as 15T; adds days, and the effect of one more node, a longer sequence and another batch.
     gpu_hour_price: price per GPU-hour; adds the cost of --tokens.
-    threads: threads of the search (default: the processors that the process may use, by affinity and control groups).
+    threads: threads of the search; 0: the processors that the process may use, by affinity and control groups (default: 0).
     """
 
 def simulate(
@@ -419,7 +419,7 @@ def check(
     top: better layouts to list; 0: no search (default: 3).
     gate: one line for scripts and no search; exit code 0 runs, 2 illegal, 3 does not fit, 6 cannot say.
     save_plan: write the command as a plan, for simulate, run and export.
-    threads: threads of the search (default: the processors that the process may use, by affinity and control groups).
+    threads: threads of the search; 0: the processors that the process may use, by affinity and control groups (default: 0).
     """
 
 def export(

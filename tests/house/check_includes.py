@@ -16,7 +16,7 @@ from pathlib import Path
 # room -> (rooms it may include, other headers it may include: a prefix ending in "/" or a whole name).
 # The standard library is open to all, the operating system's headers only to those that list them.
 ROOMS = {
-    "plan": ((), ("fmt/", "nlohmann/", "fcntl.h", "poll.h", "unistd.h")),
+    "plan": ((), ("fmt/", "nlohmann/", "fcntl.h", "poll.h", "sched.h", "unistd.h")),
     "formats": (("plan",), ("fmt/", "nlohmann/", "yaml-cpp/")),
     "model": (("plan",), ("fmt/",)),
     "simulator": (("plan", "model"), ("fmt/", "nlohmann/")),
