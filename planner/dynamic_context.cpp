@@ -368,8 +368,8 @@ simulator::Prediction predict_dynamic_context(const Workload& workload, const La
     }
     simulator::TimePrediction& time = prediction->time;
     const double step = passes + once, factor = step / time.iteration_seconds;
-    for (double* part : {&time.iteration_seconds, &time.interval_low, &time.interval_high, &time.at_least_seconds, &time.compute_seconds,
-                         &time.recompute_seconds, &time.host_seconds, &time.bubble_seconds, &time.imbalance_seconds,
+    for (double* part : {&time.iteration_seconds, &time.adverse_seconds, &time.interval_low, &time.interval_high, &time.at_least_seconds,
+                         &time.compute_seconds, &time.recompute_seconds, &time.host_seconds, &time.bubble_seconds, &time.imbalance_seconds,
                          &time.optimizer_seconds, &time.exposed.tp, &time.exposed.cp, &time.exposed.ep, &time.exposed.dp, &time.exposed.pp})
         *part *= factor;
     const double of_all_gpus = step * static_cast<double>(layout.sizes.world), before = time.model_tflops_per_gpu;

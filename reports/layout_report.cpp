@@ -131,9 +131,10 @@ std::string layout_text(const Workload& workload, const Layout& l, const simulat
     text += fmt::format("  layers      {}\n", layers_text(*l.split));
     if (const auto& string = l.split->request().pipeline_layout) text += fmt::format("  stages      {}\n", *string);
     text += fmt::format(
-        "  iteration   {} ({} to {}, 4 times in 5)\n              {:.0f} tokens/s/GPU, {:.1f} TFLOP/s/GPU, MFU {:.1f} %, HFU {:.1f} %\n",
-        human_seconds(t.iteration_seconds), human_seconds(t.interval_low), human_seconds(t.interval_high), t.tokens_per_second_per_gpu,
-        t.model_tflops_per_gpu, 100 * t.mfu, 100 * t.hfu);
+        "  iteration   {} ({} to {}, 4 times in 5; worst {})\n              {:.0f} tokens/s/GPU, {:.1f} TFLOP/s/GPU, MFU "
+        "{:.1f} %, HFU {:.1f} %\n",
+        human_seconds(t.iteration_seconds), human_seconds(t.interval_low), human_seconds(t.interval_high), human_seconds(t.adverse_seconds),
+        t.tokens_per_second_per_gpu, t.model_tflops_per_gpu, 100 * t.mfu, 100 * t.hfu);
     Table time({{"time", Align::left}, {"seconds"}, {"share"}});
     const auto share = [&](std::string_view name, double seconds) {
         if (seconds > 0)

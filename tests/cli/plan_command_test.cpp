@@ -446,6 +446,9 @@ TEST(PlanCommand, AdverseConditionsAreStated) {
     EXPECT_EQ(usual["adverse_seconds"], usual["iteration_seconds"]);
     EXPECT_EQ(slow["iteration_seconds"], usual["iteration_seconds"]);
     EXPECT_GT(slow["adverse_seconds"], slow["iteration_seconds"]);
+    EXPECT_THAT(
+        say("simulate --world 16 --model llama3-8b --tp 2 --pp 4 --global-batch 64").out,
+        AllOf(HasSubstr("4 times in 5; worst "), HasSubstr("\n  idle: "), HasSubstr(" pipeline bubble ("), HasSubstr(" unequal stages (")));
     const Said said = say("--world 16 --model llama3-8b --adverse wind=2");
     EXPECT_EQ(said.code, kBadInput);
     EXPECT_THAT(said.err, HasSubstr("--adverse: 'wind=2' is no condition"));
