@@ -275,7 +275,7 @@ void declare_workload_options(Options& options, WorkloadOptions& values, bool wi
                    "(default: the command's, else natural)");
     options.text("adverse", values.adverse, "CONDITIONS",
                  "conditions of the adverse time (worst): network=SHARE of the inter-node bandwidth, host=FACTOR on launch times, "
-                 "routing=EXPONENT of Zipf's law over experts (default: those of one published run in five, docs/how-sure.md)");
+                 "routing=EXPONENT of Zipf's law over experts (default: fitted to published runs, docs/how-sure.md)");
     options.text("lengths", values.lengths, "FILE",
                  "document lengths of packed sequences, a JSON list of pairs of tokens and count. Attention stays inside a document, and a "
                  "step waits for the slowest data-parallel rank (default: one document per sequence)");

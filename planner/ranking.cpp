@@ -150,9 +150,9 @@ void tell_how_many(const RankingOptions& options, std::size_t certain, std::size
 
 using Predict = std::function<simulator::Prediction(const Layout&)>;
 
-/// Number of families among which an answer of `plans` looks for reasons.
-std::size_t families_considered(std::size_t plans, bool one_per_family) {
-    return std::max(kConsideredFamilies, one_per_family ? plans : 0);
+/// Number of families that an answer of `plans` looks at: by time for reasons too.
+std::size_t families_considered(Objective objective, std::size_t plans, bool one_per_family) {
+    return std::max(objective == Objective::throughput ? kConsideredFamilies : 0, one_per_family ? plans : 0);
 }
 
 /// The plans of an answer. By time, reasons and the recommended plan are the same for a list as for one plan of each family;
@@ -166,18 +166,14 @@ std::vector<PlannedLayout> plans_of(const Workload& workload, const std::vector<
         return plan;
     };
     std::vector<PlannedLayout> plans, listed;
-    for (const auto& [fastest, others] : plan_families(best, by_time          ? families_considered(most, one_per_family)
-                                                             : one_per_family ? most
-                                                                              : 1)) {
+    for (const auto& [fastest, others] : plan_families(best, families_considered(objective, most, one_per_family))) {
         plans.push_back(planned(fastest));
         if (!one_per_family) continue;
         for (const std::size_t index : others) plans.back().others.push_back(index + 1);
     }
-    if (by_time)
-        give_reasons(plans, workload);
-    else if (!plans.empty())
-        plans.front().recommended = true;
+    if (by_time) give_reasons(plans, workload);
     if (one_per_family) {
+        if (!by_time && !plans.empty()) plans.front().recommended = true;
         if (!by_time) return plans;
         for (const std::size_t i : shown_plans(plans, most)) listed.push_back(std::move(plans[i]));
         return listed;
@@ -186,6 +182,7 @@ std::vector<PlannedLayout> plans_of(const Workload& workload, const std::vector<
         const auto known = std::ranges::find(plans, i + 1, &PlannedLayout::rank);
         listed.push_back(known != plans.end() ? std::move(*known) : planned(i));
     }
+    if (!by_time && !listed.empty()) listed.front().recommended = true;
     const auto recommended = std::ranges::find(plans, true, &PlannedLayout::recommended);
     if (recommended != plans.end() && recommended->rank > listed.size()) listed.push_back(std::move(*recommended));
     return listed;
@@ -237,9 +234,8 @@ struct Shown {
     Shown(const RankingOptions& options, const SearchResult& found)
         // The caller reports a rank that does not exist; it needs no list up to it.
         : ranks(std::cmp_greater(options.ranks, found.feasible + 1) ? 0 : options.ranks),
-          families(std::max(options.predictions && options.objective == Objective::throughput
-                                ? families_considered(options.plans, options.one_per_family)
-                                : (options.one_per_family ? options.plans : 0),
+          families(std::max(options.predictions ? families_considered(options.objective, options.plans, options.one_per_family)
+                                                : (options.one_per_family ? options.plans : 0),
                             options.families ? kRankedFamilies : 0)) {
         if (!options.one_per_family) ranks = std::max(options.plans, ranks);
     }

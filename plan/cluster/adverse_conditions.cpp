@@ -52,8 +52,8 @@ AdverseConditions parse_adverse_conditions(std::string_view text) {
         if (value && *value >= found->low && *value <= found->high)
             conditions.*found->value = *value;
         else
-            problems.add("--adverse: {} = '{}' is no number from {} to {}", found->name, word.substr(equals + 1, 60), found->low,
-                         found->high);
+            problems.add("--adverse: {} = '{}' is no number from {} to {}; write one, as in {}=0.7", found->name,
+                         word.substr(equals + 1, 60), found->low, found->high, found->name);
     }
     problems.throw_if_any();
     return conditions;

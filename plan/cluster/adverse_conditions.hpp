@@ -1,5 +1,5 @@
 #pragma once
-// Conditions in which a run is slower than predicted, whatever its layout: network, host and routing as one published run in five had them.
+// Conditions in which a run is slower than predicted, whatever its layout: a network, a host and a routing that are fitted to published runs.
 
 #include <string_view>
 

@@ -119,7 +119,7 @@ def plan(
     routing: expert routing: natural (the router's, with --routing-skew), or forced (uniform, --moe-router-force-load-balancing)
         (default: the command's, else natural).
     adverse: conditions of the adverse time (worst): network=SHARE of the inter-node bandwidth, host=FACTOR on launch times,
-        routing=EXPONENT of Zipf's law over experts (default: those of one published run in five, docs/how-sure.md).
+        routing=EXPONENT of Zipf's law over experts (default: fitted to published runs, docs/how-sure.md).
     lengths: document lengths of packed sequences, a JSON list of pairs of tokens and count. Attention stays inside a document, and a
         step waits for the slowest data-parallel rank (default: one document per sequence).
     precision: precision of the GEMMs: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4; fp8 is
@@ -269,7 +269,7 @@ def simulate(
     routing: expert routing: natural (the router's, with --routing-skew), or forced (uniform, --moe-router-force-load-balancing)
         (default: the command's, else natural).
     adverse: conditions of the adverse time (worst): network=SHARE of the inter-node bandwidth, host=FACTOR on launch times,
-        routing=EXPONENT of Zipf's law over experts (default: those of one published run in five, docs/how-sure.md).
+        routing=EXPONENT of Zipf's law over experts (default: fitted to published runs, docs/how-sure.md).
     lengths: document lengths of packed sequences, a JSON list of pairs of tokens and count. Attention stays inside a document, and a
         step waits for the slowest data-parallel rank (default: one document per sequence).
     precision: precision of the GEMMs: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4; fp8 is
@@ -389,7 +389,7 @@ def check(
     routing: expert routing: natural (the router's, with --routing-skew), or forced (uniform, --moe-router-force-load-balancing)
         (default: the command's, else natural).
     adverse: conditions of the adverse time (worst): network=SHARE of the inter-node bandwidth, host=FACTOR on launch times,
-        routing=EXPONENT of Zipf's law over experts (default: those of one published run in five, docs/how-sure.md).
+        routing=EXPONENT of Zipf's law over experts (default: fitted to published runs, docs/how-sure.md).
     lengths: document lengths of packed sequences, a JSON list of pairs of tokens and count. Attention stays inside a document, and a
         step waits for the slowest data-parallel rank (default: one document per sequence).
     precision: precision of the GEMMs: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4; fp8 is

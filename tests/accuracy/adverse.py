@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Conditions in which a published run in five was slower than predicted: what `worst` in a table assumes.
+"""Conditions in which published runs were slower than predicted: what `worst` in a table assumes.
 
     adverse.py fit MGPLAN     writes configs/accuracy/adverse.json and the table of docs/how-sure.md
     adverse.py check MGPLAN   exit 1 where a fit would change a condition by more than MOST

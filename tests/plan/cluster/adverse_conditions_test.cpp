@@ -26,11 +26,11 @@ TEST(AdverseConditions, NameAllProblems) {
         (void)parse_adverse_conditions("net=1,host=x,network=0,routing");
         FAIL() << "no problem was found";
     } catch (const ConfigError& error) {
-        EXPECT_THAT(
-            error.problems(),
-            ElementsAre("--adverse: 'net=1' is no condition; write network=SHARE, host=FACTOR or routing=EXPONENT",
-                        "--adverse: host = 'x' is no number from 0.1 to 10", "--adverse: network = '0' is no number from 0.01 to 10",
-                        "--adverse: 'routing' is no condition; write network=SHARE, host=FACTOR or routing=EXPONENT"));
+        EXPECT_THAT(error.problems(),
+                    ElementsAre("--adverse: 'net=1' is no condition; write network=SHARE, host=FACTOR or routing=EXPONENT",
+                                "--adverse: host = 'x' is no number from 0.1 to 10; write one, as in host=0.7",
+                                "--adverse: network = '0' is no number from 0.01 to 10; write one, as in network=0.7",
+                                "--adverse: 'routing' is no condition; write network=SHARE, host=FACTOR or routing=EXPONENT"));
     }
 }
 
