@@ -1,5 +1,6 @@
 #pragma once
-// Conditions in which a run is slower than predicted, whatever its layout: a network, a host and a routing that are fitted to published runs.
+// Conditions in which a run is slower than predicted, whatever its layout: a network, a host and a routing that are fitted to published
+// runs.
 
 #include <string_view>
 
