@@ -166,14 +166,16 @@ private:
         if (state_.searching >= state_.limits.searches) return answer({503, std::string(kBusy)});
         ++state_.searching;
         watch();
-        asio::post(state_.searchers, [self = this->shared_from_this(), asked = *asked] {
+        asio::post(state_.searchers, [self = this->shared_from_this(), asked = *asked]() mutable {
             PageAnswer found;
             try {
                 found = self->state_.search(asked, [&self] { return self->gone_ || self->state_.stopping; });
             } catch (const std::exception&) {
                 found = {500, plain_page("The search ended with an internal error.")};
             }
-            asio::post(self->state_.context, [self, found = std::move(found)]() mutable {
+            // The connection is handed back, because only the context's thread may destroy it.
+            State& state = self->state_;
+            asio::post(state.context, [self = std::move(self), found = std::move(found)]() mutable {
                 --self->state_.searching;
                 if (!self->gone_) self->answer(std::move(found));
             });

@@ -165,6 +165,10 @@ struct Endless {
         ++which;
         changed.notify_all();
     }
+    int number_of(const int& which) {
+        const std::lock_guard lock(mutex);
+        return which;
+    }
     bool wait_for(const int& which, int number) {
         std::unique_lock lock(mutex);
         return changed.wait_for(lock, std::chrono::seconds(20), [&] { return which == number; });
@@ -182,7 +186,7 @@ TEST(LocalServer, EndsASearchWhoseReaderHasGone) {
             client.send(request(served.port(), "/plan"));
             ASSERT_TRUE(endless.wait_for(endless.begun, number));
             client.send(behind);
-            EXPECT_EQ(endless.ended, number - 1);
+            EXPECT_EQ(endless.number_of(endless.ended), number - 1);
         }
         EXPECT_TRUE(endless.wait_for(endless.ended, number)) << "'" << behind << "' after the request";
     }
@@ -223,7 +227,7 @@ TEST(LocalServer, StopsWhileASearchGoesOn) {
     const Client client(served->port());
     client.send(request(served->port(), "/plan"));
     ASSERT_TRUE(endless.wait_for(endless.begun, 1));
-    EXPECT_EQ(endless.ended, 0);
+    EXPECT_EQ(endless.number_of(endless.ended), 0);
     served.reset();  // returns while the client still waits
     EXPECT_EQ(endless.ended, 1);
 }
