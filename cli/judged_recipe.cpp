@@ -53,13 +53,6 @@ std::string without_place(const std::string& problem) {
     return problem.starts_with(option) ? problem.substr(option.size()) : problem;
 }
 
-/// The family of a recipe says that its model reads or makes images or sound, though its language model may have a preset.
-bool trains_other_encoders(const BridgeRecipe& recipe) {
-    static constexpr std::array kFamilies{"_vl.", "_omni.", "_audio.", "recipes.wan.", "recipes.flux."};
-    return std::any_of(kFamilies.begin(), kFamilies.end(),
-                       [&](const char* family) { return recipe.source.find(family) != std::string::npos; });
-}
-
 void read_answer(JudgedRecipe& judged, const Json& answer) {
     for (const auto& problem : answer.at("problems")) judged.problems.push_back(problem);
     for (const auto& one : answer.at("not_computed")) judged.not_computed.push_back(one);
@@ -74,7 +67,7 @@ void read_answer(JudgedRecipe& judged, const Json& answer) {
     // Delta nets have no layers of multi-token prediction here, and the recipe's layout string holds theirs.
     const bool lacks_mtp = std::any_of(judged.problems.begin(), judged.problems.end(),
                                        [](const std::string& problem) { return problem.find("but MTP layers = 0") != std::string::npos; });
-    if (lacks_mtp && judged.recipe->settings.contains("model.mtp_num_layers")) {
+    if (lacks_mtp && judged.recipe->settings().contains("model.mtp_num_layers")) {
         judged.kind = "a field that decides it is not computed";
         judged.problems = {"model.mtp_num_layers (multi-token prediction of delta nets)"};
     } else if (legal.is_boolean() && !legal.get<bool>()) {
@@ -142,6 +135,12 @@ std::string cluster_of(const BridgeRecipe& recipe) {
     return found == kClusters.end() ? "" : std::string(found->second);
 }
 
+bool trains_other_encoders(const BridgeRecipe& recipe) {
+    static constexpr std::array kFamilies{"_vl.", "_omni.", "_audio.", "recipes.wan.", "recipes.flux."};
+    return std::any_of(kFamilies.begin(), kFamilies.end(),
+                       [&](const char* family) { return recipe.source.find(family) != std::string::npos; });
+}
+
 std::string recipe_config(const BridgeRecipe& recipe) {
     if (recipe.model.empty()) return formats::bridge_recipe_config(recipe, nullptr, "");
     const ModelSpec model = formats::load_model(preset_of(recipe)).model;
@@ -160,14 +159,14 @@ JudgedRecipe judge_recipe(const BridgeRecipe& recipe) {
         return judged;
     };
     if (trains_other_encoders(recipe)) return cannot_say("a model of images or sound", "layers for images or sound are not computed");
-    if (recipe.model.empty() && !recipe.settings.contains("model.num_layers") && !recipe.settings.contains("model.hybrid_layer_pattern"))
+    const auto settings = recipe.settings();
+    if (recipe.model.empty() && !settings.contains("model.num_layers") && !settings.contains("model.hybrid_layer_pattern"))
         return cannot_say("states no sizes of its model", "the recipe names no model and states no sizes of one");
     if (!recipe.model.empty() && judged.preset.empty())
         return cannot_say("no preset of its model", fmt::format("no preset describes {}", recipe.model));
     if (!recipe.gpus) return cannot_say("states no number of GPUs", "the recipe states no number of GPUs");
     if (judged.cluster.empty()) return cannot_say("no cluster preset of its GPU", fmt::format("no cluster preset has {}", recipe.gpu));
-    if (recipe.task == "peft" || recipe.settings.contains("peft.class"))
-        return cannot_say("adapters", "adapters (LoRA, DoRA) are not computed");
+    if (recipe.task == "peft" || settings.contains("peft.class")) return cannot_say("adapters", "adapters (LoRA, DoRA) are not computed");
     std::string config;
     try {
         config = recipe_config(recipe);

@@ -33,6 +33,9 @@ struct JudgedRecipe {
 [[nodiscard]] std::string preset_of(const formats::BridgeRecipe& recipe);
 [[nodiscard]] std::string cluster_of(const formats::BridgeRecipe& recipe);
 
+/// True for a model that reads or makes images or sound, as its family says, though its language model may have a preset.
+[[nodiscard]] bool trains_other_encoders(const formats::BridgeRecipe& recipe);
+
 /// The recipe with its model's sizes, as `mgplan check --bridge-config` reads it. Throws ConfigError where Megatron-LM's flags do not
 /// describe the preset.
 [[nodiscard]] std::string recipe_config(const formats::BridgeRecipe& recipe);

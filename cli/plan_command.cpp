@@ -15,6 +15,7 @@
 #include "cli/plan_options.hpp"
 #include "cli/plan_space.hpp"
 #include "cli/progress_line.hpp"
+#include "cli/recipe_of_job.hpp"
 #include "cli/scaling_study.hpp"
 #include "cli/schedule_option.hpp"
 #include "cli/stage_memories.hpp"
@@ -103,8 +104,7 @@ void save_picked(const PlanOptions& values, const ResolvedWorkload& resolved, re
     }
     report.saved_as = *values.save_plan;
     const auto recommended = std::ranges::find(report.plans, true, &planner::PlannedLayout::recommended);
-    const std::size_t rank = values.pick ? static_cast<std::size_t>(*values.pick) : recommended->rank;
-    const Layout& saved = best[rank - 1].layout;
+    const Layout& saved = values.pick ? best[static_cast<std::size_t>(*values.pick) - 1].layout : recommended->layout;
     save_plan(*values.save_plan, plan_of(resolved.workload, saved, resolved.batches));
 }
 
@@ -212,6 +212,12 @@ void PlanRun::settle_space() {
 void PlanRun::settle_ranking() {
     if (values_.compare) ranking_.compared = read_compared_layout(*values_.compare, resolved_.workload, values_.space, console_);
     choose_what_to_rank(options_, values_, divided_, ranking_);
+    if (resolved_.engine == Engine::megatron && ranking_.objective == planner::Objective::throughput && !studies()) {
+        if (const auto found = recipe_of(resolved_.workload)) {
+            ranking_.recipe = found->sizes;
+            report_.recipe = found->recipe->name;
+        }
+    }
     ranking_.pareto = ranking_.families = draws();
     const auto show = [this](std::string_view done, std::size_t so_far, std::size_t total, std::string_view of) {
         if (console_.waiting) console_.waiting();

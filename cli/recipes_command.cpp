@@ -132,11 +132,11 @@ std::string show_recipe(const BridgeRecipe& recipe, Format format) {
     const JudgedRecipe judged = judge_recipe(recipe);
     if (format == Format::json) {
         Json json = judged_to_json(judged);
-        for (const auto& [field, value] : recipe.settings) json["settings"][field] = Json::parse(value);
+        for (const auto& [field, value] : recipe.settings()) json["settings"][field] = Json::parse(value);
         return json.dump(1) + "\n";
     }
     Table table({{"setting", Align::left}, {"value", Align::left}});
-    for (const auto& [field, value] : recipe.settings) table.add_row({field, value});
+    for (const auto& [field, value] : recipe.settings()) table.add_row({field, value});
     if (format == Format::csv) return table.to_csv();
     std::string text = fmt::format("{} ({}, {})\n", recipe.name, formats::bridge_recipes().release, recipe.source);
     text += fmt::format("{}{} on {} {} in {}, {}\n", recipe.model.empty() ? "a model of its own sizes" : recipe.model,

@@ -14,9 +14,9 @@ namespace mgplan::planner {
 namespace {
 
 /// By enumerator.
-constexpr std::array<std::string_view, 6> kWords{"fastest",  "steadiest",   "most-free-memory",
-                                                 "simplest", "no-pipeline", "experts-in-nvlink-domain"};
-static_assert(static_cast<std::size_t>(PlanReason::experts_in_nvlink_domain) + 1 == kWords.size());
+constexpr std::array<std::string_view, 7> kWords{
+    "fastest", "steadiest", "most-free-memory", "simplest", "no-pipeline", "experts-in-nvlink-domain", "like-nvidia-recipe"};
+static_assert(static_cast<std::size_t>(PlanReason::like_nvidia_recipe) + 1 == kWords.size());
 
 /// A simpler or steadier plan may be slower than the fastest by at most this share.
 constexpr double kAlmostAsFast = 0.03;
@@ -37,11 +37,15 @@ bool keeps_experts_inside(const Layout& layout, const Workload& workload) {
 
 }  // namespace
 
+bool RecipeSizes::are_of(const ParallelSizes& sizes) const {
+    return sizes.tp == tp && sizes.cp == cp && sizes.pp == pp && sizes.ep == ep && (ep == 1 || sizes.etp == etp);
+}
+
 std::string_view to_string(PlanReason reason) {
     return kWords[static_cast<std::size_t>(reason)];
 }
 
-void give_reasons(std::span<PlannedLayout> plans, const Workload& workload) {
+void give_reasons(std::span<PlannedLayout> plans, const Workload& workload, const std::optional<RecipeSizes>& recipe) {
     if (plans.empty()) return;
     const auto give = [&](PlanReason reason, auto plan) {
         if (plan != plans.end()) plan->why.push_back(reason);
@@ -61,6 +65,9 @@ void give_reasons(std::span<PlannedLayout> plans, const Workload& workload) {
     give(PlanReason::no_pipeline, std::ranges::find_if(plans, [](const PlannedLayout& plan) { return plan.layout.sizes.pp == 1; }));
     give(PlanReason::experts_in_nvlink_domain,
          std::ranges::find_if(plans, [&](const PlannedLayout& plan) { return keeps_experts_inside(plan.layout, workload); }));
+    if (recipe)
+        give(PlanReason::like_nvidia_recipe,
+             std::ranges::find_if(plans, [&](const PlannedLayout& plan) { return recipe->are_of(plan.layout.sizes); }));
 }
 
 std::vector<std::size_t> shown_plans(std::span<const PlannedLayout> plans, std::size_t most) {

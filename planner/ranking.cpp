@@ -155,10 +155,24 @@ std::size_t families_considered(Objective objective, std::size_t plans, bool one
     return std::max(objective == Objective::throughput ? kConsideredFamilies : 0, one_per_family ? plans : 0);
 }
 
+/// The sizes of a published recipe, and its plan, which is searched for where no other plan has these sizes.
+struct RecipeOfPlans {
+    std::optional<RecipeSizes> sizes;
+    std::function<std::optional<PlannedLayout>()> plan;
+};
+
+/// Adds the plan of the recipe in the order of times.
+void add_recipe(const RecipeOfPlans& recipe, std::vector<PlannedLayout>& plans) {
+    const auto seconds = [](const PlannedLayout& plan) { return plan.prediction.time.iteration_seconds; };
+    const auto is_like = [&](const PlannedLayout& plan) { return recipe.sizes->are_of(plan.layout.sizes); };
+    if (!recipe.sizes || plans.empty() || std::ranges::any_of(plans, is_like)) return;
+    if (auto plan = recipe.plan()) plans.insert(std::ranges::upper_bound(plans, seconds(*plan), {}, seconds), std::move(*plan));
+}
+
 /// The plans of an answer. By time, reasons and the recommended plan are the same for a list as for one plan of each family;
 /// the recommended plan is always among them.
 std::vector<PlannedLayout> plans_of(const Workload& workload, const std::vector<RankedLayout>& best, std::size_t most, bool one_per_family,
-                                    Objective objective, const Predict& predict) {
+                                    Objective objective, const Predict& predict, const RecipeOfPlans& recipe = {}) {
     const bool by_time = objective == Objective::throughput;
     const auto planned = [&](std::size_t index) {
         PlannedLayout plan{best[index].layout, predict(best[index].layout), index + 1};
@@ -171,7 +185,8 @@ std::vector<PlannedLayout> plans_of(const Workload& workload, const std::vector<
         if (!one_per_family) continue;
         for (const std::size_t index : others) plans.back().others.push_back(index + 1);
     }
-    if (by_time) give_reasons(plans, workload);
+    if (by_time) add_recipe(recipe, plans);
+    if (by_time) give_reasons(plans, workload, recipe.sizes);
     if (one_per_family) {
         if (!by_time && !plans.empty()) plans.front().recommended = true;
         if (!by_time) return plans;
@@ -184,7 +199,8 @@ std::vector<PlannedLayout> plans_of(const Workload& workload, const std::vector<
     }
     if (!by_time && !listed.empty()) listed.front().recommended = true;
     const auto recommended = std::ranges::find(plans, true, &PlannedLayout::recommended);
-    if (recommended != plans.end() && recommended->rank > listed.size()) listed.push_back(std::move(*recommended));
+    if (recommended != plans.end() && (recommended->rank == 0 || recommended->rank > listed.size()))
+        listed.push_back(std::move(*recommended));
     return listed;
 }
 
@@ -320,12 +336,29 @@ RankedJob rank_within(const Workload& narrowed, const Workload& workload, const 
     return ranked;
 }
 
+/// The layouts of the space with the recipe's sizes; nothing if it has none.
+std::optional<SearchSpace> with_sizes(SearchSpace space, const RecipeSizes& sizes) {
+    const auto pin = [](std::vector<std::int64_t>& axis, std::int64_t size) {
+        const bool has = axis.empty() || std::ranges::find(axis, size) != axis.end();
+        axis = {size};
+        return has;
+    };
+    const bool has_all = pin(space.tp, sizes.tp) && pin(space.cp, sizes.cp) && pin(space.ep, sizes.ep) && pin(space.pp, sizes.pp) &&
+                         (sizes.ep == 1 || pin(space.etp, sizes.etp));
+    return has_all ? std::optional(std::move(space)) : std::nullopt;
+}
+
 /// Ranks a workload with each sharding of a space, one after another, and merges the lists.
 class ShardedRanking {
 public:
     /// All arguments must outlive it. Plans leave `headroom` bytes free.
     ShardedRanking(const Workload& workload, const SearchSpace& space, const RankingOptions& options, std::int64_t headroom)
-        : workload_(workload), space_(space), options_(options), jobs_(sharded_jobs(workload, space)), narrowed_(jobs_) {
+        : workload_(workload),
+          space_(space),
+          options_(options),
+          headroom_(headroom),
+          jobs_(sharded_jobs(workload, space)),
+          narrowed_(jobs_) {
         for (ShardedJob& job : narrowed_) job.workload.memory_limit -= headroom;
     }
 
@@ -339,12 +372,41 @@ public:
         if (all_.search.counts.legal == 0) refuse(narrowed_.front().workload, space_, all_.search);
         if (compared_) all_.compared = rank_compared();
         if (options_.predictions)
-            all_.plans = plans_of(workload_, all_.search.best, options_.plans, options_.one_per_family, options_.objective,
-                                  [this](const Layout& layout) { return predict(layout); });
+            all_.plans =
+                plans_of(workload_, all_.search.best, options_.plans, options_.one_per_family, options_.objective,
+                         [this](const Layout& layout) { return predict(layout); }, {options_.recipe, [this] { return plan_of_recipe(); }});
         return std::move(all_);
     }
 
 private:
+    /// The fastest plan with the recipe's sizes, from a search of its own: bounds may have cut it from the list. Its rank is 0 where it is
+    /// none of the list's exact ones. Nothing if the space excludes these sizes, or no such layout is legal and fits.
+    [[nodiscard]] std::optional<PlannedLayout> plan_of_recipe() const {
+        const std::optional<SearchSpace> space = with_sizes(space_, *options_.recipe);
+        if (!space) return {};
+        RankingOptions asked;
+        asked.plans = 1;
+        asked.bounded = options_.bounded;
+        asked.threads = options_.threads;
+        asked.cost_model = options_.cost_model;
+        Ranking found;
+        try {
+            found = ShardedRanking(workload_, *space, asked, headroom_).run();
+        } catch (const ConfigError&) {
+            return {};
+        }
+        if (found.plans.empty()) return {};
+        PlannedLayout plan = std::move(found.plans.front());
+        const auto end = all_.search.best.begin() + static_cast<std::ptrdiff_t>(exact_);
+        const auto listed =
+            std::find_if(all_.search.best.begin(), end, [&](const RankedLayout& each) { return each.layout == plan.layout; });
+        plan.rank = listed == end ? 0 : static_cast<std::size_t>(listed - all_.search.best.begin()) + 1;
+        plan.others.clear();
+        plan.why.clear();
+        plan.recommended = false;
+        return plan;
+    }
+
     [[nodiscard]] bool by_time() const { return options_.objective == Objective::throughput; }
 
     void rank(std::size_t i) {
@@ -443,6 +505,7 @@ private:
     const Workload& workload_;
     const SearchSpace& space_;
     const RankingOptions& options_;
+    std::int64_t headroom_;
     std::vector<ShardedJob> jobs_, narrowed_;  ///< `narrowed_`: with the memory that plans may use
     std::vector<std::unique_ptr<Known>> known_;
     Ranking all_;

@@ -35,7 +35,9 @@ struct RankingOptions {
     bool pareto = false;                  ///< also collects SearchResult::pareto
     bool families = false;                ///< also collects SearchResult::families, and ranks at least kRankedFamilies of them
     std::optional<Layout> compared = {};  ///< also ranks this layout: Ranking::compared
-    int threads = 0;                      ///< threads of the search; 0: allowed_processors()
+    /// Sizes of a published recipe: the fastest plan with them belongs to the answer by time (PlanReason::like_nvidia_recipe).
+    std::optional<RecipeSizes> recipe = {};
+    int threads = 0;  ///< threads of the search; 0: allowed_processors()
     /// Called about once a second from the calling thread with the finished and total parts. An exception from it ends the ranking.
     std::function<void(std::size_t done, std::size_t total)> progress;
     /// Called after each `replaying_every` during replays of the best, with the number of wanted families (one_per_family) or layouts that

@@ -26,7 +26,7 @@ std::string percent_cell(double value) {
 
 constexpr std::array kRates{
     Figure{"tokens_per_second_per_gpu", "tok/s", [](Time t) { return t.tokens_per_second_per_gpu; }, whole_cell, 9},
-    Figure{"model_tflops_per_gpu", "", [](Time t) { return t.model_tflops_per_gpu; }, whole_cell, 9},
+    Figure{"model_tflops_per_gpu", "TFLOP/s", [](Time t) { return t.model_tflops_per_gpu; }, whole_cell, 9},
     Figure{"mfu", "MFU", [](Time t) { return t.mfu; }, percent_cell, 6},
     Figure{"hfu", "", [](Time t) { return t.hfu; }, percent_cell, 6},
     Figure{"bubble_fraction", "", [](Time t) { return t.bubble_fraction(); }, percent_cell, 6},

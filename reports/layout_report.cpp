@@ -48,9 +48,10 @@ std::string layers_text(const StageSplit& split) {
 
 }  // namespace
 
-std::string largest_loss(const simulator::TimePrediction& time) {
+std::string largest_overhead(const simulator::TimePrediction& time) {
     const auto all = losses(time);
     const auto largest = std::max_element(all.begin(), all.end(), [](const Share& a, const Share& b) { return a.seconds < b.seconds; });
+    if (largest->seconds < 0.005 * time.iteration_seconds) return "-";
     const std::string_view name = largest->name == "recompute" ? "recomp" : largest->name == "optimizer" ? "optim" : largest->name;
     return fmt::format("{} {:.0f}%", name, 100 * largest->seconds / time.iteration_seconds);
 }

@@ -22,8 +22,8 @@ namespace mgplan::reports {
 /// "3.2 GiB over the limit of 79.2 GiB on rank 0 (stage 0), of which most is activations, 50.1 GiB".
 [[nodiscard]] std::string missing_text(const simulator::MemoryPrediction& memory);
 
-/// The largest loss of time of this layout: "bubble 12%", "tp 9%", "recomp 20%".
-[[nodiscard]] std::string largest_loss(const simulator::TimePrediction& time);
+/// The largest share of the iteration that is not compute: "bubble 12%", "tp 9%", "recomp 20%"; "-" below 0.5 %.
+[[nodiscard]] std::string largest_overhead(const simulator::TimePrediction& time);
 
 /// The fullest stage and the largest category of its memory: "s0 activ".
 [[nodiscard]] std::string fullest_term(const Layout& layout, const simulator::MemoryPrediction& memory);

@@ -176,8 +176,8 @@ std::string megatron_check_text(const MegatronCheck& check) {
             text += fmt::format("memory: cannot say, {}; without it {}\n", why_fit_is_open(check.flags), fit_text(prediction.memory));
         text += fmt::format("speed:  {}\n        between {} and {} (4 times in 5)", speed_text(prediction.time),
                             human_seconds(prediction.time.interval_low), human_seconds(prediction.time.interval_high));
-        const std::string loss = largest_loss(prediction.time);
-        text += loss.empty() ? "\n" : fmt::format("; largest overhead: {}\n", loss);
+        const std::string overhead = largest_overhead(prediction.time);
+        text += overhead == "-" ? "\n" : fmt::format("; largest overhead: {}\n", overhead);
         text += accuracy_text(check.workload, layout.engine);
         if (check.training) text += "train:  " + training_text(*check.training);
     } else {

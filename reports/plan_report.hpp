@@ -65,6 +65,7 @@ struct PlanReport {
     std::optional<formats::FlagAccount> flags;     ///< set if the model comes from a Megatron-LM command
     Detail detail = Detail::first_look;            ///< detail of the table
     bool all_assumed = false;                      ///< also in a first look
+    std::string recipe;                            ///< NVIDIA's recipe for the job; "": none is known
     std::optional<std::string> saved_as;           ///< the file of the best plan, or of a picked one
     bool graphs_searched = false;                  ///< CUDA graphs of layers are the search's choice
 

@@ -27,6 +27,8 @@ namespace {
 
 /// Width of a terminal in columns; output without --wide is no wider.
 constexpr std::size_t kColumns = 80;
+/// Width at which even a table of --wide is wrapped.
+constexpr std::size_t kWideColumns = 160;
 /// Number of assumptions in a first look: the first of the list matter most.
 constexpr std::size_t kFirstAssumed = 3;
 
@@ -83,6 +85,12 @@ std::string changes_text(const PlanReport& report) {
     return words.empty() ? "" : wrapped("numerics: ", words, ",", kColumns);
 }
 
+/// Names NVIDIA's recipe for the job, whose row has the reason like-nvidia-recipe.
+std::string recipe_text(const PlanReport& report) {
+    if (report.recipe.empty()) return {};
+    return fmt::format("recipe: mgplan check --recipe {}\n", report.recipe);
+}
+
 /// Engine of the predicted runs.
 Engine engine_of(const PlanReport& report) {
     return report.plans.front().layout.engine;
@@ -97,30 +105,36 @@ std::string next_text(const PlanReport& report) {
                                       : fmt::format("mgplan launch {} --job megatron --via slurm --dry-run (a job script)", file);
         return wrapped("next: ", {flags, start}, ",", kColumns);
     }
-    std::vector<std::string> words{"--explain 1 (every term, and why it wins)", "--save-plan FILE (keep it)"};
-    if (report.detail != Detail::wide) words.emplace_back("--wide (where time goes, what was rejected)");
+    std::vector<std::string> words{"--explain 1 (every term)", "--save-plan FILE (keep it)"};
+    if (report.detail != Detail::wide) words.emplace_back("--wide (more detail)");
     return wrapped("next: ", words, ",", kColumns);
 }
 
-/// Columns to drop on a narrow terminal. Ranks of dp follow from the other sizes; the largest loss is also in --wide; tokens per second are
-/// dropped last, because others publish them.
-constexpr int kSpareDp = 1, kSpareLoss = 2, kSpareTokens = 4, kSpareMfu = 8;
-/// Sets of columns to drop: the first that is enough, or else the last.
-constexpr std::array kSpared{kSpareDp, kSpareLoss, kSpareDp | kSpareLoss, kSpareDp | kSpareLoss | kSpareMfu,
-                             kSpareDp | kSpareLoss | kSpareTokens | kSpareMfu};
+/// Width of the table of plans without --wide: layouts of MoE models have two sizes more.
+std::size_t table_columns(const PlanReport& report) {
+    return report.workload.model.moe ? 100 : kColumns;
+}
+
+/// Columns to drop from a table that is too wide, in this order. The largest overhead is also in --wide, ranks of dp follow from the other
+/// sizes, and speeds follow from the seconds of a step; tokens per second are dropped last, because others publish them.
+enum class Spare : std::uint8_t { never, overhead, dp, tflops, tokens };
+
+/// In which rows a column has to differ to be displayed without --wide.
+enum class Shown : std::uint8_t { always, unless_one, if_different };
 
 /// A column of the table of plans.
 struct PlanColumn {
     std::string header;
     Align align = Align::right;
     std::function<std::string(const PlannedLayout& plan)> cell;
-    bool always = true;  ///< false: left out where it is 1 in all rows
-    int spare = 0;       ///< of kSpared; 0: never
+    Shown shown = Shown::always;
+    Spare spare = Spare::never;
+    bool wraps = false;  ///< its cells are words, and may have lines
 };
 
-PlanColumn figure_column(std::string_view name, int spare = 0) {
+PlanColumn figure_column(std::string_view name, Spare spare = Spare::never) {
     const auto cell = [name](const PlannedLayout& plan) { return cell_text(name, plan.prediction.time); };
-    return {std::string(figure(name).heading), Align::right, cell, true, spare};
+    return {std::string(figure(name).heading), Align::right, cell, Shown::always, spare};
 }
 
 /// Returns true if plans differ in their CUDA graphs, or the search chose those of all rows: each row then names its graphs.
@@ -131,80 +145,104 @@ bool search_chose_graphs(const PlanReport& report) {
     });
 }
 
+/// "-" for a plan beyond the list, which has no number.
+std::string rank_cell(const PlannedLayout& plan) {
+    return plan.rank == 0 ? "-" : std::to_string(plan.rank);
+}
+
+/// The reasons to show a plan, "recommended" first.
+std::vector<std::string> reasons_of(const PlannedLayout& plan) {
+    std::vector<std::string> reasons;
+    if (plan.recommended) reasons.emplace_back("recommended");
+    for (const std::string_view word : words_of(plan.why)) reasons.emplace_back(word);
+    return reasons;
+}
+
 std::vector<PlanColumn> plan_columns(const PlanReport& report) {
     using Plan = const PlannedLayout&;
-    const bool moe = report.workload.model.moe.has_value();
+    const bool moe = report.workload.model.moe.has_value(), wide = report.detail == Detail::wide;
+    const auto any = [&](auto what) { return std::any_of(report.plans.begin(), report.plans.end(), what); };
     std::vector<PlanColumn> columns{
-        {"#", Align::right, [](Plan p) { return std::to_string(p.rank); }},
-        {"tp", Align::left, [](Plan p) { return tp_cell(p.layout); }, false},
-        {"cp", Align::right, [](Plan p) { return cp_cell(p.layout); }, false},
+        {"#", Align::right, rank_cell},
+        {"tp", Align::left, [](Plan p) { return tp_cell(p.layout); }, Shown::unless_one},
+        {"cp", Align::right, [](Plan p) { return cp_cell(p.layout); }, Shown::unless_one},
     };
+    const auto add = [&](PlanColumn column) { columns.push_back(std::move(column)); };
     if (moe) {
-        columns.push_back({"ep", Align::right, [](Plan p) { return std::to_string(p.layout.sizes.ep); }, false});
-        columns.push_back({"etp", Align::right, [](Plan p) { return std::to_string(p.layout.sizes.etp); }, false});
+        add({"ep", Align::right, [](Plan p) { return std::to_string(p.layout.sizes.ep); }, Shown::unless_one});
+        add({"etp", Align::right, [](Plan p) { return std::to_string(p.layout.sizes.etp); }, Shown::if_different});
     }
-    const std::vector<PlanColumn> others{
-        {"dp", Align::right, [](Plan p) { return std::to_string(p.layout.dp()); }, true, kSpareDp},
-        {"pp", Align::left, [](Plan p) { return pp_cell(p.layout); }, false},
-        {"mbs", Align::right, [](Plan p) { return std::to_string(p.layout.micro_batch); }},
-        {"rec", Align::left, [](Plan p) { return recompute_cell(p.layout); }},
-        figure_column("iteration_seconds"),
-        figure_column("adverse_seconds"),
-        figure_column("tokens_per_second_per_gpu", kSpareTokens),
-        figure_column("mfu", kSpareMfu),
-        {"GiB", Align::right, [](Plan p) { return gib(p.prediction.memory.deciding_bytes()); }},
-        {"loss", Align::right, [](Plan p) { return largest_loss(p.prediction.time); }, true, kSpareLoss},
-    };
-    columns.insert(columns.end(), others.begin(), others.end());
+    add({"dp", Align::right, [](Plan p) { return std::to_string(p.layout.dp()); }, Shown::if_different, Spare::dp});
+    add({"pp", Align::left, [](Plan p) { return pp_cell(p.layout); }, Shown::unless_one});
+    add({"mbs", Align::right, [](Plan p) { return std::to_string(p.layout.micro_batch); }});
+    add({"rec", Align::left, [](Plan p) { return recompute_cell(p.layout); }});
+    if (const bool graphs = search_chose_graphs(report); graphs || any([](Plan p) { return p.layout.switches != nullptr; }))
+        add({"features", Align::left, [graphs](Plan p) { return switches_cell(p.layout, graphs); }, Shown::if_different});
+    if (report.orders > 1) add({"order", Align::left, [moe](Plan p) { return order_cell(p.layout.sizes, moe); }});
     if (!report.schedules.empty())
-        columns.push_back(
-            {"schedule", Align::left, [](Plan p) { return std::string(p.layout.sizes.pp == 1 ? "-" : schedule_name(p.layout)); }});
-    const bool graphs = search_chose_graphs(report);
-    if (graphs || std::any_of(report.plans.begin(), report.plans.end(), [](Plan p) { return p.layout.switches != nullptr; })) {
-        const auto behind =
-            std::find_if(columns.begin(), columns.end(), [](const PlanColumn& column) { return column.header == "rec"; }) + 1;
-        columns.insert(behind, graphs ? PlanColumn{"on", Align::left, [](Plan p) { return switches_cell(p.layout, true); }}
-                                      : PlanColumn{"on", Align::left, [](Plan p) { return switches_cell(p.layout, false); }});
-    }
-    if (report.detail == Detail::wide)
-        columns.push_back({"fullest", Align::right, [](Plan p) { return fullest_term(p.layout, p.prediction.memory); }});
-    if (report.orders > 1) {
-        columns.push_back(moe ? PlanColumn{"order", Align::left, [](Plan p) { return order_cell(p.layout.sizes, true); }}
-                              : PlanColumn{"order", Align::left, [](Plan p) { return order_cell(p.layout.sizes, false); }});
-    }
+        add({"schedule", Align::left, [](Plan p) { return std::string(p.layout.sizes.pp == 1 ? "-" : schedule_name(p.layout)); }});
+    add(figure_column("iteration_seconds"));
+    add(figure_column("adverse_seconds"));
+    add(figure_column("tokens_per_second_per_gpu", Spare::tokens));
+    add(figure_column("model_tflops_per_gpu", Spare::tflops));
+    if (wide) add(figure_column("mfu"));
+    add({"GiB", Align::right, [](Plan p) { return gib(p.prediction.memory.deciding_bytes()); }});
+    add({"overhead", Align::right, [](Plan p) { return largest_overhead(p.prediction.time); }, Shown::if_different, Spare::overhead});
+    if (wide) add({"fullest", Align::right, [](Plan p) { return fullest_term(p.layout, p.prediction.memory); }});
+    if (any([](Plan p) { return !reasons_of(p).empty(); }))
+        add({"why", Align::left, [](Plan p) { return fmt::format("{}", fmt::join(reasons_of(p), ", ")); }, Shown::always, Spare::never,
+             true});
     return columns;
 }
 
 /// Columns and their cells, and the choice of displayed columns.
 class PlanTable {
 public:
-    explicit PlanTable(const PlanReport& report) : columns_(plan_columns(report)) {
+    explicit PlanTable(const PlanReport& report)
+        : columns_(plan_columns(report)), most_(report.detail == Detail::wide ? kWideColumns : table_columns(report)) {
         for (const PlanColumn& column : columns_) {
             std::vector<std::string>& cells = cells_.emplace_back();
             for (const PlannedLayout& plan : report.plans) cells.push_back(column.cell(plan));
         }
         if (report.detail == Detail::wide) return;
-        const auto is_one = [&](std::size_t i) {
-            return !columns_[i].always && std::all_of(cells_[i].begin(), cells_[i].end(), [](const auto& cell) { return cell == "1"; });
+        const std::vector<std::string> shared_features = take_shared_features();
+        const auto is_equal = [&](std::size_t i) {
+            const auto& cells = cells_[i];
+            if (columns_[i].shown == Shown::always || std::adjacent_find(cells.begin(), cells.end(), std::not_equal_to()) != cells.end())
+                return false;
+            return columns_[i].shown == Shown::if_different || cells.front() == "1";
         };
         for (std::size_t i = 0; i < columns_.size(); ++i) {
-            if (is_one(i)) all_one_.push_back(columns_[i].header);
+            if (columns_[i].header == "features" && !shared_features.empty())
+                in_all_rows_.push_back(fmt::format("features {}", fmt::join(shared_features, " ")));
+            else if (is_equal(i) && cells_[i].front() != "-")
+                in_all_rows_.push_back(fmt::format("{} {}", columns_[i].header, cells_[i].front()));
         }
-        leave_out(is_one);
-        if (width() <= kColumns) return;
-        const auto enough = std::find_if(kSpared.begin(), kSpared.end() - 1, [this](int spared) { return width(spared) <= kColumns; });
-        leave_out([&](std::size_t i) { return (columns_[i].spare & *enough) != 0; });
-        narrow_ = width() > kColumns;
+        leave_out(is_equal);
+        // First narrower, then without what is least missed.
+        const auto drop = [&](Spare spare) {
+            if (width() > most_) leave_out([&](std::size_t i) { return columns_[i].spare == spare; });
+        };
+        drop(Spare::overhead);
+        narrow_ = width() > most_;
+        drop(Spare::dp);
+        for (PlanColumn& column : columns_) column.wraps = column.wraps || (width() > most_ && column.header == "features");
+        drop(Spare::tflops);
+        drop(Spare::tokens);
     }
 
     [[nodiscard]] bool has(std::string_view header) const {
         return std::any_of(columns_.begin(), columns_.end(), [header](const PlanColumn& column) { return column.header == header; });
     }
 
-    /// Names of columns that would contain only 1.
-    [[nodiscard]] const std::vector<std::string>& all_one() const { return all_one_; }
+    /// The values that all rows share, whose columns are not displayed: "all rows: cp 1, dp 8".
+    [[nodiscard]] std::string shared_text() const { return in_all_rows_.empty() ? "" : wrapped("all rows: ", in_all_rows_, ",", most_); }
 
-    [[nodiscard]] std::string to_text() const { return table().to_text(100, Style::plain, narrow_ ? 1 : 2); }
+    [[nodiscard]] std::string to_text() const {
+        PlanTable wrapped = *this;
+        wrapped.wrap();
+        return wrapped.table().to_text(kWideColumns, Style::plain, gap());
+    }
     [[nodiscard]] std::string to_markdown() const { return table().to_markdown(); }
 
 private:
@@ -220,6 +258,26 @@ private:
         return table;
     }
 
+    /// Takes the features that all rows have out of their cells.
+    std::vector<std::string> take_shared_features() {
+        const auto column =
+            std::find_if(columns_.begin(), columns_.end(), [](const PlanColumn& each) { return each.header == "features"; });
+        if (column == columns_.end()) return {};
+        std::vector<std::string>& cells = cells_[static_cast<std::size_t>(column - columns_.begin())];
+        std::vector<std::vector<std::string>> rows;
+        for (const std::string& cell : cells) rows.push_back(split(cell, ' '));
+        std::vector<std::string> shared;
+        for (const std::string& word : rows.front()) {
+            const auto has_word = [&](const auto& row) { return std::find(row.begin(), row.end(), word) != row.end(); };
+            if (word != "-" && std::all_of(rows.begin(), rows.end(), has_word)) shared.push_back(word);
+        }
+        for (std::size_t i = 0; i < rows.size(); ++i) {
+            std::erase_if(rows[i], [&](const std::string& word) { return std::find(shared.begin(), shared.end(), word) != shared.end(); });
+            cells[i] = rows[i].empty() ? "-" : fmt::format("{}", fmt::join(rows[i], " "));
+        }
+        return shared;
+    }
+
     template <class Unwanted>
     void leave_out(Unwanted unwanted) {
         for (std::size_t i = columns_.size(); i-- > 0;) {
@@ -229,21 +287,52 @@ private:
         }
     }
 
-    /// Width in terminal columns without those of `spared`.
-    [[nodiscard]] std::size_t width(int spared = 0) const {
-        std::size_t sum = 0;
-        for (std::size_t i = 0; i < columns_.size(); ++i) {
-            if ((columns_[i].spare & spared) != 0) continue;
-            std::size_t widest = display_width(columns_[i].header);
-            for (const auto& cell : cells_[i]) widest = std::max(widest, display_width(cell));
-            sum += widest + (i > 0 ? 2 : 0);
+    [[nodiscard]] std::size_t gap() const { return narrow_ ? 1 : 2; }
+
+    /// Width of a column in terminal columns; of one to be wrapped that of its longest word.
+    [[nodiscard]] std::size_t width_of(std::size_t i) const {
+        std::size_t widest = display_width(columns_[i].header);
+        for (const auto& cell : cells_[i]) {
+            std::string lines = cell;
+            if (columns_[i].wraps) std::replace(lines.begin(), lines.end(), ' ', '\n');
+            for (const auto& line : split(lines, '\n')) widest = std::max(widest, display_width(line));
         }
+        return widest;
+    }
+
+    [[nodiscard]] std::size_t width() const {
+        std::size_t sum = gap() * (columns_.size() - 1);
+        for (std::size_t i = 0; i < columns_.size(); ++i) sum += width_of(i);
         return sum;
     }
 
+    /// Breaks cells of several words so that the table is as wide as it may be.
+    void wrap() {
+        for (std::size_t i = 0; i < columns_.size(); ++i) {
+            if (!columns_[i].wraps) continue;
+            const std::size_t room = most_ - std::min(most_, width()) + width_of(i);
+            for (std::string& cell : cells_[i]) cell = in_lines_of(cell, room);
+            columns_[i].wraps = false;
+        }
+    }
+
+    /// The cell's words in lines of at most `room` columns, if each fits.
+    static std::string in_lines_of(const std::string& cell, std::size_t room) {
+        std::string lines;
+        std::size_t filled = 0;
+        for (const std::string& word : split(cell, ' ')) {
+            const bool fits = filled > 0 && filled + 1 + word.size() <= room;
+            if (filled > 0) lines += fits ? " " : "\n";
+            filled = (fits ? filled + 1 : 0) + word.size();
+            lines += word;
+        }
+        return lines;
+    }
+
     std::vector<PlanColumn> columns_;
+    std::size_t most_;                             ///< width of the table
     std::vector<std::vector<std::string>> cells_;  ///< by column
-    std::vector<std::string> all_one_;
+    std::vector<std::string> in_all_rows_;
     bool narrow_ = false;  ///< one space between columns, for a table that is too wide with two
 };
 
@@ -282,7 +371,7 @@ Table time_table(const PlanReport& report) {
     Table table(columns);
     for (const PlannedLayout& plan : report.plans) {
         const auto terms = time_terms(plan.prediction.time);
-        std::vector<std::string> row{std::to_string(plan.rank)};
+        std::vector<std::string> row{rank_cell(plan)};
         for (const auto i : shown) row.push_back(fmt::format("{:.1f}%", 100 * terms[i].seconds / plan.prediction.time.iteration_seconds));
         table.add_row(std::move(row));
     }
@@ -301,19 +390,9 @@ std::string families_text(const PlanReport& report) {
     if (others == 0) return {};
     const bool sharded =
         std::any_of(report.plans.begin(), report.plans.end(), [](const PlannedLayout& plan) { return is_sharded(plan.layout); });
-    return fmt::format("One row a family (same tp, cp, {}pp, rec{}), its best; all: --all --top {}\n",
-                       report.workload.model.moe ? "ep, etp, " : "", sharded ? ", fsdp" : "", report.plans.back().rank);
-}
-
-/// The reasons of the rows that have one.
-std::string reasons_text(const PlanReport& report) {
-    std::vector<std::string> words;
-    for (const PlannedLayout& plan : report.plans) {
-        std::vector<std::string_view> reasons = words_of(plan.why);
-        if (plan.recommended) reasons.emplace_back("recommended");
-        if (!reasons.empty()) words.push_back(fmt::format("#{} {}", plan.rank, fmt::join(reasons, ", ")));
-    }
-    return words.empty() ? "" : in_lines(fmt::format("why: {}\n", fmt::join(words, "; ")), 5);
+    return fmt::format("Best layout of each group (same tp, cp, {}pp, rec{}). Every layout: --all --top {}\n",
+                       report.workload.model.moe ? "ep, etp, " : "", sharded ? ", fsdp" : "",
+                       std::ranges::max(report.plans, {}, &PlannedLayout::rank).rank);
 }
 
 /// A dispatcher, and the rows with layouts that use it although the displayed one does not.
@@ -353,9 +432,7 @@ std::string legend_text(const PlanReport& report, const PlanTable& table) {
         return std::any_of(report.plans.begin(), report.plans.end(), [&](const PlannedLayout& plan) { return what(plan.layout); });
     };
     std::vector<std::string> words;
-    if (!table.all_one().empty()) words.push_back(fmt::format("{}: 1 in all rows", fmt::join(table.all_one(), ", ")));
     if (shows([](const Layout& l) { return l.vpp > 1; })) words.emplace_back("pp: AxB, B virtual stages a rank");
-    words.emplace_back("mbs: micro-batch");
     words.emplace_back(shows([](const Layout& l) { return recompute_cell(l) == "sel"; }) ? "rec: recompute (sel: selective)"
                                                                                          : "rec: recompute");
     const auto repeats = [&](RecomputeModule module, std::string_view name) {
@@ -369,27 +446,29 @@ std::string legend_text(const PlanReport& report, const PlanTable& table) {
     repeats(RecomputeModule::mhc, "streams");
     if (shows([](const Layout& l) { return l.recompute_method == RecomputeMethod::block; }))
         words.emplace_back("blkN: full recompute of N layers a chunk");
-    if (table.has("on")) {
-        words.emplace_back("on: switched on for the row (ov: overlap");
+    if (shows([](const Layout& l) { return l.switches != nullptr; }) || search_chose_graphs(report)) {
+        words.emplace_back("ov: overlap");
         if (shows([](const Layout& l) { return l.switches && (l.switches->bf16_gradients || l.switches->bf16_moments); }))
             words.emplace_back("bf16: g gradients, m moments");
         if (shows(is_sharded)) words.emplace_back("fsdp: all state sharded, hsdp:N: in each of N replicas");
         if (search_chose_graphs(report)) words.emplace_back("graphs: CUDA graphs");
-        words.back() += ")";
     }
     for (const EqualDispatcher& equal : equal_dispatchers(report)) words.push_back(equal_dispatcher_text(equal, report.plans.size()));
     words.emplace_back("worst: s/step in adverse conditions");
-    if (table.has("tok/s")) words.emplace_back("tok/s: a GPU's");
-    if (const Precision precision = report.workload.training.precision; quantised(precision))
+    if (table.has("TFLOP/s"))
+        words.emplace_back("tok/s, TFLOP/s: per GPU");
+    else if (table.has("tok/s"))
+        words.emplace_back("tok/s: per GPU");
+    if (const Precision precision = report.workload.training.precision; table.has("MFU") && quantised(precision))
         words.push_back(fmt::format("MFU: of the {} peak", to_string(precision)));
-    if (table.has("loss")) words.emplace_back("loss: largest non-compute share of the step");
+    if (table.has("overhead")) words.emplace_back("overhead: largest non-compute share of the step");
     if (table.has("fullest")) words.emplace_back("fullest: what fills the fullest GPU most, sN its pipeline stage");
-    if (report.workload.model.moe) words.emplace_back("GiB: at p99 of the routing skew");
+    if (report.workload.model.moe) words.emplace_back("GiB: peak at p99 of the routing skew");
     if (shows([](const Layout& l) { return l.sequence_parallel; })) words.emplace_back("+sp: sequence parallel");
     if (shows([](const Layout& l) { return l.sizes.tp > 1 && !l.sequence_parallel; })) words.emplace_back("-sp: not sequence parallel");
     if (shows([](const Layout& l) { return l.sizes.cp > 1 && l.cp_comm_type != CpCommType::p2p; }))
         words.emplace_back("ag, a2a: all-gather, all-to-all cp");
-    return wrapped("", words, "; ", kColumns);
+    return wrapped("", words, "; ", report.detail == Detail::wide ? kColumns : table_columns(report));
 }
 
 /// A note if the event-by-event ranking may have missed the fastest layout.
@@ -496,7 +575,7 @@ Table memory_table(const PlanReport& report) {
     }
     Table table(columns);
     for (const PlannedLayout& plan : report.plans) {
-        std::vector<std::string> row{std::to_string(plan.rank)};
+        std::vector<std::string> row{rank_cell(plan)};
         for (const auto i : shown) row.push_back(gib(terms_of(plan)[i].bytes));
         table.add_row(std::move(row));
     }
@@ -538,7 +617,7 @@ std::string plan_report_markdown(const PlanReport& report) {
     } else {
         const PlanTable table(report);
         text += table.to_markdown() + "\n" +
-                markdown_text(reasons_text(report) + families_text(report) + legend_text(report, table) + unproven_text(report.search)) +
+                markdown_text(table.shared_text() + families_text(report) + legend_text(report, table) + unproven_text(report.search)) +
                 as_code(balanced_text(report) + schedules_text(report));
         if (report.detail == Detail::wide)
             text += "\nWhere the time of a step goes:\n\n" + time_table(report).to_markdown() +
@@ -569,10 +648,10 @@ std::string plan_report_text(const PlanReport& report) {
         text += nearest_text(report);
     } else {
         const PlanTable table(report);
-        text += table.to_text() + "\n" + reasons_text(report) + families_text(report) + legend_text(report, table) + unproven_text(s) +
+        text += table.shared_text() + table.to_text() + "\n" + families_text(report) + legend_text(report, table) + unproven_text(s) +
                 balanced_text(report) + schedules_text(report);
         if (wide) text += "\nWhere the time of a step goes:\n" + time_table(report).to_text() + times_legend(report);
-        text += "\n" + changes_text(report) + accuracy_text(w, engine_of(report));
+        text += (wide ? "\n" : "") + changes_text(report) + recipe_text(report) + accuracy_text(w, engine_of(report));
     }
     // Rejections are of Megatron-LM's schedules: if only others are requested, they do not explain the result.
     const bool says_why = report.plans.empty() && !report.schedules_alone;

@@ -46,8 +46,6 @@ BridgeRecipes read_recipes() {
         if (json.contains("gpus")) recipe.gpus = json.at("gpus").get<std::int64_t>();
         recipe.precision = json.value("precision", "");
         recipe.source = json.at("source");
-        const Json settings = merged_settings(json, data.at("bases"));
-        for (const auto& [field, value] : settings.items()) recipe.settings[field] = value.dump();
         all.recipes.push_back(std::move(recipe));
     }
     for (const auto& [name, reason] : data.at("not_recorded").items()) all.not_recorded[name] = reason;
@@ -77,6 +75,13 @@ void add_flag(Json& fields, const MegatronFlag& flag) {
 
 }  // namespace
 
+std::map<std::string, std::string, std::less<>> BridgeRecipe::settings() const {
+    const Json merged = merged_settings(recipe_data().at("recipes").at(name), recipe_data().at("bases"));
+    std::map<std::string, std::string, std::less<>> fields;
+    for (const auto& [field, value] : merged.items()) fields[field] = value.dump();
+    return fields;
+}
+
 const BridgeRecipe* BridgeRecipes::find(std::string_view name) const {
     const auto found = std::find_if(recipes.begin(), recipes.end(), [&](const BridgeRecipe& one) { return one.name == name; });
     return found == recipes.end() ? nullptr : &*found;
@@ -90,15 +95,16 @@ const BridgeRecipes& bridge_recipes() {
 std::string bridge_recipe_config(const BridgeRecipe& recipe, const MegatronFlags* model, const std::string& model_type) {
     const Json& data = recipe_data();
     const Json& providers = data.at("providers");
-    const auto own = recipe.settings.find("model.class");
-    const std::string provider = own == recipe.settings.end() ? "GPTModelProvider" : Json::parse(own->second).get<std::string>();
+    const auto settings = recipe.settings();
+    const auto own = settings.find("model.class");
+    const std::string provider = own == settings.end() ? "GPTModelProvider" : Json::parse(own->second).get<std::string>();
     Json fields = data.at("provider_defaults").at(provider), config;
     if (model != nullptr) {
         for (const MegatronFlag& flag : model->flags) add_flag(fields, flag);
         if (providers.contains(model_type)) fields.update(providers.at(model_type));
     }
     Json tokenizer = Json::object();
-    for (const auto& [path, text] : recipe.settings) {
+    for (const auto& [path, text] : settings) {
         const auto dot = path.find('.');
         const std::string section = path.substr(0, dot), field = dot == std::string::npos ? "" : path.substr(dot + 1);
         Json value = Json::parse(text);
@@ -116,7 +122,7 @@ std::string bridge_recipe_config(const BridgeRecipe& recipe, const MegatronFlags
     if (fields.value("position_embedding_type", "") != "learned_absolute") fields["max_position_embeddings"] = fields.at("seq_length");
     fields.erase("class");
     if (model == nullptr) config["tokenizer"] = std::move(tokenizer);
-    if (own != recipe.settings.end()) fields["_target_"] = provider;
+    if (own != settings.end()) fields["_target_"] = provider;
     config["model"] = std::move(fields);
     return config.dump(1) + "\n";
 }

@@ -23,8 +23,9 @@ struct BridgeRecipe {
     std::optional<std::int64_t> gpus;  ///< GPUs that the recipe is made for; nothing: not stated
     std::string precision;             ///< a word of --precision; "": not stated
     std::string source;                ///< module of the wheel below megatron.bridge
+
     /// Every field that the recipe assigns, its value as JSON: {"model.tensor_model_parallel_size", "8"}.
-    std::map<std::string, std::string, std::less<>> settings;
+    [[nodiscard]] std::map<std::string, std::string, std::less<>> settings() const;
 };
 
 struct BridgeRecipes {

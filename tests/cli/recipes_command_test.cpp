@@ -38,7 +38,7 @@ Json answer(const std::vector<std::string>& args) {
 
 Json settings_of(const formats::BridgeRecipe& recipe) {
     Json settings;
-    for (const auto& [field, value] : recipe.settings) settings[field] = Json::parse(value);
+    for (const auto& [field, value] : recipe.settings()) settings[field] = Json::parse(value);
     return settings;
 }
 

@@ -66,6 +66,17 @@ TEST(PlanReasons, KnowExpertsInsideAnNvlinkDomain) {
                 ElementsAre(ElementsAre("fastest", "steadiest", "most-free-memory", "simplest", "recommended")));
 }
 
+TEST(PlanReasons, KnowTheSizesOfARecipe) {
+    const Workload work = workload_of("qwen3-30b-a3b", 64);
+    std::vector<PlannedLayout> plans{plan(1, 1, 70, 1, 2, 16), plan(1.2, 2, 80, 2, 2, 8), plan(1.3, 2, 81, 2, 2, 8)};
+    give_reasons(plans, work, RecipeSizes{.tp = 2, .ep = 8, .pp = 2});
+    EXPECT_THAT(plans[1].why, ElementsAre(PlanReason::experts_in_nvlink_domain, PlanReason::like_nvidia_recipe));
+    EXPECT_THAT(plans[2].why, IsEmpty()) << "the faster one has it";
+    const RecipeSizes divided{.tp = 2, .ep = 8, .etp = 2, .pp = 2}, dense{.tp = 2, .etp = 2, .pp = 2};
+    EXPECT_FALSE(divided.are_of(plans[1].layout.sizes));
+    EXPECT_TRUE(dense.are_of(plan(1, 1, 70, 2, 2).layout.sizes)) << "etp has no meaning without experts";
+}
+
 TEST(PlanReasons, DecideWhichPlansATableShows) {
     const Workload work = workload_of("qwen3-30b-a3b", 64);
     const auto shown = [&](std::vector<PlannedLayout> plans, std::size_t most = 10) {

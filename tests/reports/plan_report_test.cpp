@@ -1,6 +1,8 @@
 // The table of plans: what it says of a search beside its rows.
 
 #include <memory>
+#include <string>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,6 +15,7 @@ namespace mgplan::reports::testing::plan_report_test {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -46,25 +49,63 @@ TEST(PlanReport, CountsNothingAsFittingWhereReplaysLeaveNothing) {
     EXPECT_THAT(plan_report_text(report), AllOf(HasSubstr("5,000 legal, 0 fit in "), HasSubstr("No layout fits")));
 }
 
-TEST(PlanReport, KeepsTokensPerSecondWhereTheTerminalIsNarrow) {
+PlanReport report_of_two_plans() {
     PlanReport report = report_of_one_plan();
-    PlannedLayout& plan = report.plans.front();
-    plan.layout.sizes.tp = plan.layout.sizes.cp = plan.layout.sizes.pp = 16;
-    EXPECT_THAT(plan_report_text(report), AllOf(HasSubstr("  dp  "), HasSubstr("  tok/s  "), HasSubstr("  loss\n")));
+    report.plans.push_back(report.plans.front());
+    report.plans.back().rank = 2;
+    for (PlannedLayout& plan : report.plans) plan.layout.sizes.tp = plan.layout.sizes.cp = plan.layout.sizes.pp = 16;
+    return report;
+}
+
+void switch_on(PlannedLayout& plan, LayoutSwitches switches) {
+    plan.layout.switches = std::make_shared<const LayoutSwitches>(std::move(switches));
+}
+
+TEST(PlanReport, SaysAboveTheTableWhatAllRowsShare) {
+    PlanReport report = report_of_two_plans();
+    const auto text = [&] { return plan_report_text(report); };
+    EXPECT_THAT(text(), AllOf(HasSubstr("all rows: dp 1, overhead idle 12%\n"), HasSubstr("  tok/s  TFLOP/s  "), Not(HasSubstr("  dp  "))));
+    report.plans.back().layout.sizes.world *= 2;
+    EXPECT_THAT(text(), AllOf(HasSubstr("all rows: overhead idle 12%\n"), HasSubstr("  dp  ")));
     LayoutSwitches switches;
     switches.overlap_tp = true;
-    plan.layout.switches = std::make_shared<const LayoutSwitches>(switches);
-    EXPECT_THAT(plan_report_text(report), AllOf(Not(HasSubstr("  dp  ")), HasSubstr("  tok/s  "), HasSubstr("  loss\n")));
+    switch_on(report.plans.front(), switches);
     switches.bf16_gradients = true;
-    plan.layout.switches = std::make_shared<const LayoutSwitches>(switches);
-    EXPECT_THAT(plan_report_text(report), AllOf(HasSubstr("  dp  "), HasSubstr("  tok/s  "), Not(HasSubstr("loss"))));
-    switches.bf16_gradients = false;
-    switches.overlap_moe = true;
-    switches.dispatcher = TokenDispatcher::hybrid_ep;
-    plan.layout.switches = std::make_shared<const LayoutSwitches>(switches);
-    EXPECT_THAT(plan_report_text(report), AllOf(Not(HasSubstr("  dp  ")), HasSubstr("  tok/s  "), Not(HasSubstr("loss"))));
+    switch_on(report.plans.back(), switches);
+    EXPECT_THAT(text(),
+                AllOf(HasSubstr("all rows: features ov:tp, overhead idle 12%\n"), HasSubstr("  features  "), HasSubstr("  bf16:g  ")));
     report.detail = Detail::wide;
-    EXPECT_THAT(plan_report_text(report), AllOf(HasSubstr("  dp  "), HasSubstr("  tok/s  "), HasSubstr("  loss  ")));
+    EXPECT_THAT(text(), AllOf(HasSubstr("  ov:tp bf16:g  "), HasSubstr("  overhead  "), HasSubstr("  MFU  "), Not(HasSubstr("all rows"))));
+}
+
+TEST(PlanReport, KeepsTokensPerSecondWhereTheTerminalIsNarrow) {
+    PlanReport report = report_of_two_plans();
+    PlannedLayout& plan = report.plans.back();
+    plan.layout.sizes.world *= 2;
+    plan.prediction.time.bubble_seconds *= 2;
+    LayoutSwitches switches;
+    switches.overlap_tp = switches.bf16_gradients = switches.overlap_moe = true;
+    switch_on(plan, switches);
+    const auto header = [&] {
+        const std::string text = plan_report_text(report);
+        const auto begin = text.find("\n#") + 1;
+        return text.substr(begin, text.find('\n', begin) - begin);
+    };
+    plan.why = {planner::PlanReason::simplest};
+    EXPECT_THAT(header(),
+                AllOf(Not(HasSubstr("overhead")), Not(HasSubstr(" dp ")), HasSubstr(" tok/s "), HasSubstr(" TFLOP/s "), HasSubstr(" why")));
+    plan.why = {planner::PlanReason::like_nvidia_recipe};
+    EXPECT_THAT(header(), AllOf(HasSubstr(" tok/s "), Not(HasSubstr("TFLOP/s"))));
+}
+
+TEST(PlanReport, MarksAPlanBeyondTheList) {
+    PlanReport report = report_of_two_plans();
+    report.plans.back().rank = 0;
+    report.plans.back().why = {planner::PlanReason::like_nvidia_recipe};
+    report.recipe = "made_up_pretrain_4096gpu";
+    EXPECT_THAT(plan_report_text(report), AllOf(ContainsRegex("\n- 16.sp .* like-nvidia-recipe\n"),
+                                                HasSubstr("\nrecipe: mgplan check --recipe made_up_pretrain_4096gpu\n")));
+    EXPECT_THAT(plan_report_json(report), HasSubstr("\"rank\": null"));
 }
 
 TEST(PlanReport, NamesDispatchersThatARowStandsFor) {

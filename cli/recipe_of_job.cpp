@@ -1,0 +1,60 @@
+#include "cli/recipe_of_job.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "cli/judged_recipe.hpp"
+#include "plan/json/cluster_json.hpp"
+#include "plan/text/text.hpp"
+#include "plan/training/training_spec.hpp"
+
+namespace mgplan::cli {
+namespace {
+
+using Settings = std::map<std::string, std::string, std::less<>>;
+
+/// 1 for a field that the recipe leaves alone or sets to null.
+std::int64_t size_in(const Settings& settings, std::string_view field) {
+    const auto found = settings.find(field);
+    return found == settings.end() ? 1 : parse_integer(found->second).value_or(1);
+}
+
+planner::RecipeSizes sizes_in(const Settings& settings) {
+    return {.tp = size_in(settings, "model.tensor_model_parallel_size"),
+            .cp = size_in(settings, "model.context_parallel_size"),
+            .ep = size_in(settings, "model.expert_model_parallel_size"),
+            .etp = size_in(settings, "model.expert_tensor_parallel_size"),
+            .pp = size_in(settings, "model.pipeline_model_parallel_size")};
+}
+
+bool is_for(const formats::BridgeRecipe& recipe, const Workload& workload) {
+    if (recipe.gpus != workload.world || (recipe.task != "pretrain" && recipe.task != "performance")) return false;
+    if (preset_of(recipe) != workload.model.name || trains_other_encoders(recipe)) return false;
+    const std::string cluster = cluster_of(recipe);
+    return !cluster.empty() && load_cluster(cluster).gpu == workload.cluster.gpu;
+}
+
+}  // namespace
+
+std::optional<RecipeOfJob> recipe_of(const Workload& workload) {
+    std::optional<RecipeOfJob> best;
+    std::pair<bool, double> best_distance;
+    for (const formats::BridgeRecipe& recipe : formats::bridge_recipes().recipes) {
+        if (!is_for(recipe, workload)) continue;
+        const Settings settings = recipe.settings();
+        const double batches =
+            static_cast<double>(size_in(settings, "train.global_batch_size")) / static_cast<double>(workload.batch.global_batch);
+        const std::pair distance(recipe.precision != precision_text(workload.training), std::abs(std::log(batches)));
+        if (best && distance >= best_distance) continue;
+        best = {&recipe, sizes_in(settings)};
+        best_distance = distance;
+    }
+    return best;
+}
+
+}  // namespace mgplan::cli

@@ -1,0 +1,21 @@
+#pragma once
+// The recipe that NVIDIA ships for a job, whose layout a table of plans names.
+
+#include <optional>
+
+#include "formats/megatron/bridge_recipes.hpp"
+#include "plan/workload.hpp"
+#include "planner/plan_reasons.hpp"
+
+namespace mgplan::cli {
+
+struct RecipeOfJob {
+    const formats::BridgeRecipe* recipe = nullptr;
+    planner::RecipeSizes sizes;
+};
+
+/// The recipe that trains this preset on as many of these GPUs: of several the one with the job's precision, then with the nearest batch.
+/// Nothing if the model is no preset, or no such recipe is shipped.
+[[nodiscard]] std::optional<RecipeOfJob> recipe_of(const Workload& workload);
+
+}  // namespace mgplan::cli
