@@ -18,6 +18,9 @@ namespace {
 
 using Settings = std::map<std::string, std::string, std::less<>>;
 
+/// A recipe for sequences that are longer or shorter than the job's by more than this is for another job.
+constexpr double kMostLonger = 2;
+
 /// 1 for a field that the recipe leaves alone or sets to null.
 std::int64_t size_in(const Settings& settings, std::string_view field) {
     const auto found = settings.find(field);
@@ -32,8 +35,12 @@ planner::RecipeSizes sizes_in(const Settings& settings) {
             .pp = size_in(settings, "model.pipeline_model_parallel_size")};
 }
 
+double ratio(std::int64_t a, std::int64_t b) {
+    return static_cast<double>(a) / static_cast<double>(b);
+}
+
 bool is_for(const formats::BridgeRecipe& recipe, const Workload& workload) {
-    if (recipe.gpus != workload.world || (recipe.task != "pretrain" && recipe.task != "performance")) return false;
+    if (recipe.gpus != workload.world || recipe.name.find("pretrain") == std::string::npos) return false;
     if (preset_of(recipe) != workload.model.name || trains_other_encoders(recipe)) return false;
     const std::string cluster = cluster_of(recipe);
     return !cluster.empty() && load_cluster(cluster).gpu == workload.cluster.gpu;
@@ -47,8 +54,9 @@ std::optional<RecipeOfJob> recipe_of(const Workload& workload) {
     for (const formats::BridgeRecipe& recipe : formats::bridge_recipes().recipes) {
         if (!is_for(recipe, workload)) continue;
         const Settings settings = recipe.settings();
-        const double batches =
-            static_cast<double>(size_in(settings, "train.global_batch_size")) / static_cast<double>(workload.batch.global_batch);
+        const double lengths = ratio(size_in(settings, "dataset.seq_length"), workload.batch.sequence);
+        if (lengths > kMostLonger || lengths < 1 / kMostLonger) continue;
+        const double batches = ratio(size_in(settings, "train.global_batch_size"), workload.batch.global_batch);
         const std::pair distance(recipe.precision != precision_text(workload.training), std::abs(std::log(batches)));
         if (best && distance >= best_distance) continue;
         best = {&recipe, sizes_in(settings)};

@@ -14,8 +14,8 @@ struct RecipeOfJob {
     planner::RecipeSizes sizes;
 };
 
-/// The recipe that trains this preset on as many of these GPUs: of several the one with the job's precision, then with the nearest batch.
-/// Nothing if the model is no preset, or no such recipe is shipped.
+/// The recipe that pre-trains this preset on this number of these GPUs, with sequences at most twice as long or short: of several the one
+/// with the job's precision, then with the nearest batch. Nothing if the model is no preset, or no such recipe is shipped.
 [[nodiscard]] std::optional<RecipeOfJob> recipe_of(const Workload& workload);
 
 }  // namespace mgplan::cli

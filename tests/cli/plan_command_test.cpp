@@ -452,6 +452,7 @@ TEST(PlanCommand, ShowsTheSizesOfNvidiasRecipe) {
     EXPECT_THAT(table, HasSubstr(fmt::format(" {:.3f} ", pinned["predicted"]["iteration_seconds"].get<double>())));
     // Sizes that the command excludes, and a job of another size, have none.
     EXPECT_THAT(say(job + " --pp 2").out, Not(HasSubstr("like-nvidia-recipe")));
+    EXPECT_THAT(say(job + " --seq 16k --search plain").out, Not(HasSubstr("recipe: ")));
     EXPECT_THAT(say("--world 48 --model qwen3-30b-a3b --search plain").out, Not(HasSubstr("recipe: ")));
 }
 
