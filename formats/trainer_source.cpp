@@ -151,6 +151,18 @@ void settle_model(const TrainerJob& job, const std::string& framework, const std
     notes.push_back(fmt::format("the model {}, which the settings of {} name", job.model.substr(0, 80), framework));
 }
 
+/// The job with its field for fused activations named as the flag for SwiGLU, where the model that the settings name has SwiGLU.
+TrainerJob with_field_of_swiglu(TrainerJob job, const std::optional<ModelSpec>& model) {
+    if (!model || !model->gated_mlp || model->activation != Activation::silu) return job;
+    if (auto field = job.fields.extract("bias_activation_fusion")) {
+        field.key() = "bias_swiglu_fusion";
+        job.fields.insert(std::move(field));
+    }
+    if (const auto setting = job.names.find("bias_activation_fusion"); setting != job.names.end())
+        job.names.emplace("bias_swiglu_fusion", setting->second);
+    return job;
+}
+
 }  // namespace
 
 std::optional<TrainerRead> read_trainer_text(const std::string& text, const std::string& name, const MegatronSurroundings& surroundings) {
@@ -196,8 +208,9 @@ std::optional<TrainerRead> read_trainer_text(const std::string& text, const std:
     }
     try {
         settle_model(*read, seen->framework, name, told, assumed);
+        const TrainerJob job = with_field_of_swiglu(*read, told.model);
         result.job =
-            read_settings_as_arguments(words_of_fields(*read, (*trainer)->names_all, name), name, told, setting_of_flag(*read, **trainer));
+            read_settings_as_arguments(words_of_fields(job, (*trainer)->names_all, name), name, told, setting_of_flag(job, **trainer));
     } catch (const ConfigError& error) {
         result.problems.absorb(error);
     }

@@ -83,6 +83,8 @@ public:
     explicit FlagsOfYaml(const std::string& where) : where_(where) {}
 
     void add_section(const YAML::Node& section) {
+        const YAML::Node activation = section["activation_func"];
+        is_swiglu_ = activation && activation.IsScalar() && activation.Scalar() == "swiglu";
         for (const auto& entry : section) {
             if (!entry.first.IsScalar()) throw ConfigError(fmt::format("{}: a key is no name; write name: value", where_));
             add(entry.first.Scalar(), entry.second);
@@ -103,7 +105,8 @@ private:
             return;
         }
         if (field == "num_query_groups") words_.emplace_back("--group-query-attention");
-        const std::string name = flag_of_yaml_field(field);
+        // arguments.py makes the field of one of two flags, by the activation.
+        const std::string name = flag_of_yaml_field(field == "bias_activation_fusion" && is_swiglu_ ? "bias_swiglu_fusion" : field);
         const auto flag = find_flag(name);
         if (is_true(text) && (!flag || flag->arity == FlagArity::none)) {
             // A fusion that is on has a flag for its absence alone.
@@ -134,6 +137,7 @@ private:
     }
 
     const std::string& where_;
+    bool is_swiglu_ = false;
     std::vector<std::string> words_;
 };
 

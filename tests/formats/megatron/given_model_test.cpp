@@ -141,6 +141,7 @@ TEST(YamlConfiguration, ReplacesTheFlags) {
     std::ofstream(folder + "/gpt.yaml")
         << "language_model:\n  num_layers: 24\n  hidden_size: 1024\n  num_attention_heads: 16\n  num_query_groups: null\n"
            "  activation_func: swiglu\n  gated_linear_unit: False\n  add_bias_linear: False\n  bias_dropout_fusion: True\n"
+           "  bias_activation_fusion: False\n"
            "  apply_rope_fusion: False\n  layernorm_epsilon: 1.e-5\n"
            "model_parallel:\n  tensor_model_parallel_size: 2\n  sequence_parallel: True\n  timers: null\n"
            "micro_batch_size: 2\nglobal_batch_size: 128\nseq_length: 2048\nmax_position_embeddings: 4096\nvocab_size: 50257\nbf16: True\n"
@@ -151,6 +152,7 @@ TEST(YamlConfiguration, ReplacesTheFlags) {
     EXPECT_EQ(job.model.layers, 24) << "not the flag's 2";
     EXPECT_TRUE(job.model.gated_mlp);
     EXPECT_FALSE(job.model.mlp_bias);
+    EXPECT_FALSE(job.training->megatron.bias_activation_fusion);
     EXPECT_EQ(job.layout->tp, 2);
     EXPECT_TRUE(job.layout->sequence_parallel);
     EXPECT_EQ(job.batch->global_batch, 128);

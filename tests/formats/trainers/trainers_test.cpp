@@ -74,6 +74,7 @@ TEST(Trainers, ReadTheActorOfAVerlCommand) {
     EXPECT_FALSE(found.job.training->overlap_grad_reduce);
     EXPECT_TRUE(found.job.training->megatron.rope_fusion);           // overridden
     EXPECT_FALSE(found.job.training->megatron.bias_dropout_fusion);  // core's own default
+    EXPECT_FALSE(found.job.training->megatron.bias_activation_fusion);  // also of SwiGLU, which has a flag of its own
     EXPECT_TRUE(found.job.flags.unknown.empty());
     EXPECT_THAT(found.job.notes, Contains(HasSubstr("verl: one update of the actor")));
 }
