@@ -334,6 +334,9 @@ void note_idle_workload_options(const Options& options, const WorkloadOptions& v
     options.note_idle(console, "assume", model.assumed_architecture.empty(), "the model's type is known");
     options.note_idle(console, "routing-skew", !model.moe, no_experts);
     options.note_idle(console, "routing", !model.moe, no_experts);
+    const std::string adverse = values.adverse.value_or("");
+    options.note_idle(console, "adverse", !model.moe && adverse.starts_with("routing=") && adverse.find(',') == std::string::npos,
+                      no_experts);
     const auto names_experts_alone = [](const std::vector<std::string>& names) { return names == std::vector<std::string>{"moe"}; };
     options.note_idle(console, "overlap", !model.moe && names_experts_alone(values.overlap), no_experts);
     options.note_idle(console, "no-overlap", !model.moe && names_experts_alone(values.no_overlap), no_experts);

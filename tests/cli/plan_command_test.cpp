@@ -225,7 +225,7 @@ TEST(PlanCommand, PrintsAsManyPlansAsAsked) {
     ASSERT_THAT(few["plans"], SizeIs(3)) << "the recommended plan is behind the second, and listed";
     EXPECT_TRUE(few["plans"][2]["recommended"]);
     EXPECT_THAT(say("--world 128 --model glm-4.5-air").out,
-                ContainsRegex(fmt::format("#{} [^#]*recommended", few["plans"][2]["rank"].get<int>())));
+                ContainsRegex(fmt::format("\n *{} [^\n]*recommended", few["plans"][2]["rank"].get<int>())));
     EXPECT_LT(few["plans"][2]["predicted"]["adverse_seconds"], few["plans"][0]["predicted"]["adverse_seconds"]);
     TempFile file("picked.json");
     EXPECT_THAT(plan(fmt::format("{} --top 2 --pick 9 --save-plan {}", kSmall, file.path()))["plans"], SizeIs(2));

@@ -1,4 +1,4 @@
-// `mgplan plan --compare` takes what the table prints of each row.
+// `mgplan plan --compare` takes what the table of --wide prints of each row.
 
 #include <algorithm>
 #include <string>
@@ -44,7 +44,7 @@ std::vector<std::pair<std::size_t, std::string>> rows_of(const std::string& text
         std::string words;
         for (std::size_t i = 1; i < cells.size(); ++i) {
             const std::string& name = names[i];
-            if (name == "rec" || name == "on" || name == "schedule" || name == "order") words += cells[i] + " ";
+            if (name == "rec" || name == "features" || name == "schedule" || name == "order") words += cells[i] + " ";
             for (const char* const size : {"tp", "cp", "ep", "etp", "dp", "pp", "mbs"}) {
                 if (name == size) words += name + cells[i] + " ";
             }
@@ -59,7 +59,7 @@ void expect_each_row_taken(const std::string& given, int top = 12) {
     const std::string job = given.find("--search") == std::string::npos ? given + " --search plain" : given;
     SCOPED_TRACE(job);
     const Json plans = Json::parse(say(fmt::format("{} --format json --top {}", job, top)).out)["plans"];
-    const auto rows = rows_of(say(fmt::format("{} --all --top {}", job, top)).out);
+    const auto rows = rows_of(say(fmt::format("{} --all --wide --top {}", job, top)).out);
     ASSERT_GE(rows.size(), std::min<std::size_t>(3, static_cast<std::size_t>(top)));
     for (const auto& [rank, words] : tests::sanitized_share(rows, 3)) {
         std::vector<std::string> line = split(job + " --format json --compare", ' ');

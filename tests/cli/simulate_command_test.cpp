@@ -345,6 +345,7 @@ TEST(SimulateCommand, SaysWhichOptionsChangeNothing) {
     };
     idle("llama3-8b --routing-skew zipf", "routing-skew", "llama3-8b has no experts");
     idle("llama3-8b --ep 4", "ep", "llama3-8b has no experts");
+    idle("llama3-8b --adverse routing=0.6", "adverse", "llama3-8b has no experts");
     idle("llama3-8b --overlap moe", "overlap", "llama3-8b has no experts");
     idle("llama3-8b --recompute-modules mlp", "recompute-modules", "recompute is not selective");
     idle("llama3-8b --recompute-method block --recompute-num-layers 2", "recompute-num-layers", "recompute is not full");
