@@ -372,6 +372,7 @@ simulator::Prediction predict_dynamic_context(const Workload& workload, const La
                          &time.compute_seconds, &time.recompute_seconds, &time.host_seconds, &time.bubble_seconds, &time.imbalance_seconds,
                          &time.optimizer_seconds, &time.exposed.tp, &time.exposed.cp, &time.exposed.ep, &time.exposed.dp, &time.exposed.pp})
         *part *= factor;
+    for (simulator::ModuleWork& work : time.modules.works) work = {factor * work.seconds, factor * work.flops, factor * work.bytes};
     const double of_all_gpus = step * static_cast<double>(layout.sizes.world), before = time.model_tflops_per_gpu;
     time.tokens_per_second_per_gpu =
         static_cast<double>(std::accumulate(documents.begin(), documents.end(), std::int64_t{0})) / of_all_gpus;

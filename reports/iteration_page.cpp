@@ -13,6 +13,7 @@
 #include "plan/text/text.hpp"
 #include "reports/html_page.hpp"
 #include "reports/prediction_json.hpp"
+#include "reports/time_terms.hpp"
 
 namespace mgplan::reports {
 namespace {
@@ -22,28 +23,6 @@ using simulator::DrawnPass;
 using simulator::PipelinePicture;
 
 constexpr double kWidth = 1000;
-
-/// A part of the iteration and the style of its colour.
-struct Part {
-    std::string_view name, style;
-    double seconds;
-};
-
-std::vector<Part> parts_of(const simulator::TimePrediction& t) {
-    std::vector<Part> all{{"compute", "forward", t.compute_seconds - t.recompute_seconds - t.host_seconds},
-                          {"recompute", "forward2", t.recompute_seconds},
-                          {"waiting for kernel launches", "workspace", t.host_seconds},
-                          {"exposed tp", "tp", t.exposed.tp},
-                          {"exposed cp", "cp", t.exposed.cp},
-                          {"exposed ep", "ep", t.exposed.ep},
-                          {"exposed dp", "dp", t.exposed.dp},
-                          {"exposed pp", "pp", t.exposed.pp},
-                          {"pipeline bubble", "bubble", t.bubble_seconds},
-                          {"optimizer", "optimizer", t.optimizer_seconds},
-                          {"data, scheduler, logging", "other", t.fixed_seconds()}};
-    std::erase_if(all, [](const Part& part) { return part.seconds <= 0; });
-    return all;
-}
 
 std::string legend(const std::vector<std::pair<std::string_view, std::string_view>>& names) {
     std::string html = "<p class=\"legend\">";
@@ -295,32 +274,58 @@ std::string figures_section(const simulator::Prediction& prediction) {
     return html + "</div>\n";
 }
 
+namespace {
+
+/// A table of longest_modules().
+std::string modules_section(const simulator::TimePrediction& time) {
+    const auto uses = longest_modules(time);
+    if (uses.empty()) return "";
+    std::string html =
+        fmt::format("<h2>Where the compute goes ({}, slowest stage: {})</h2>\n", human_seconds(time.compute_seconds), time.slowest_stage);
+    html +=
+        "<div class=\"scroll\"><table class=\"bars\" id=\"modules\">\n<thead><tr><th>module</th><th>seconds</th><th></th>"
+        "<th>share</th><th>TFLOP/s</th><th>GB/s</th></tr></thead>\n<tbody>\n";
+    for (const ModuleUse& use : uses) {
+        html += fmt::format(
+            "<tr><td>{}</td><td>{:.4f}</td><td><i style=\"background: var(--forward); width: calc({:.4f} * min(24em, max(0px, "
+            "40vw - 12.5rem)))\"></i></td><td>{:.1f} %</td><td>{}</td><td>{}</td></tr>\n",
+            use.name.text, use.seconds, std::max(0.006, use.share), 100 * use.share, rate_text(use.flops_per_second, 1e12),
+            rate_text(use.bytes_per_second, 1e9));
+    }
+    return html + "</tbody>\n</table></div>\n<p class=\"faint\">Recompute is included; rates are those of one GPU.</p>\n";
+}
+
+}  // namespace
+
 std::string time_section(const simulator::Prediction& prediction) {
     const auto& t = prediction.time;
-    const auto parts = parts_of(t);
+    std::vector<TimeTerm> parts;
+    for (const TimeTerm& term : time_terms(t)) {
+        if (term.seconds > kRoundingOfTerms * t.iteration_seconds) parts.push_back(term);
+    }
     std::string html = fmt::format("<h2>Where the {} go (slowest stage: {})</h2>\n", human_seconds(t.iteration_seconds), t.slowest_stage);
     html += fmt::format("<svg id=\"parts\" viewBox=\"0 0 {:.0f} 30\" role=\"img\" aria-label=\"Parts of the iteration\">\n", kWidth);
     double x = 0;
-    for (const Part& part : parts) {
+    for (const TimeTerm& part : parts) {
         const double width = kWidth * part.seconds / t.iteration_seconds;
         html +=
             fmt::format("<rect x=\"{:.2f}\" y=\"0\" width=\"{:.2f}\" height=\"26\" style=\"fill: var(--{})\"><title>{} {}</title></rect>\n",
-                        x, width, part.style, part.name, human_seconds(part.seconds));
+                        x, width, part.style, part.text, human_seconds(part.seconds));
         x += width;
     }
     html +=
         "</svg>\n<div class=\"scroll\"><table class=\"bars\" "
         "id=\"times\">\n<thead><tr><th>part</th><th>seconds</th><th></th><th>share</th></tr></thead>\n<tbody>\n";
-    for (const Part& part : parts) {
+    for (const TimeTerm& part : parts) {
         const double share = part.seconds / t.iteration_seconds;
         html += fmt::format(
             "<tr><td>{}</td><td>{:.6f}</td><td><i style=\"background: var(--{}); width: calc({:.4f} * min(24em, "
             "26vw))\"></i></td><td>{:.1f} %</td></tr>\n",
-            part.name, part.seconds, part.style, std::max(0.006, share), 100 * share);
+            part.text, part.seconds, part.style, std::max(0.006, share), 100 * share);
     }
     html += "</tbody>\n</table></div>\n<p class=\"faint\">Exposed: what no computation hides, by the group that communicates.</p>\n";
-    return html + "<script type=\"application/json\" id=\"prediction\">" + json_inside_script(prediction_to_json(prediction)) +
-           "</script>\n";
+    return html + modules_section(t) + "<script type=\"application/json\" id=\"prediction\">" +
+           json_inside_script(prediction_to_json(prediction)) + "</script>\n";
 }
 
 std::string pipeline_section(const PipelinePicture& picture, const std::string& schedule) {

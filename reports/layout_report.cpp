@@ -8,6 +8,7 @@
 #include "reports/layout_fields.hpp"
 #include "reports/memory_terms.hpp"
 #include "reports/table.hpp"
+#include "reports/time_terms.hpp"
 
 namespace mgplan::reports {
 namespace {
@@ -137,22 +138,12 @@ std::string layout_text(const Workload& workload, const Layout& l, const simulat
         human_seconds(t.iteration_seconds), human_seconds(t.interval_low), human_seconds(t.interval_high), human_seconds(t.adverse_seconds),
         t.tokens_per_second_per_gpu, t.model_tflops_per_gpu, 100 * t.mfu, 100 * t.hfu);
     Table time({{"time", Align::left}, {"seconds"}, {"share"}});
-    const auto share = [&](std::string_view name, double seconds) {
-        if (seconds > 0)
-            time.add_row({std::string(name), fmt::format("{:.4f}", seconds), fmt::format("{:.1f}%", 100 * seconds / t.iteration_seconds)});
-    };
-    share(fmt::format("compute of stage {}", t.slowest_stage), t.compute_seconds - t.recompute_seconds - t.host_seconds);
-    share("recompute", t.recompute_seconds);
-    share("waiting for kernel launches", t.host_seconds);
-    share("pipeline bubble", t.bubble_seconds);
-    share("exposed tp", t.exposed.tp);
-    share("exposed cp", t.exposed.cp);
-    share("exposed ep", t.exposed.ep);
-    share("exposed dp", t.exposed.dp);
-    share("exposed pp", t.exposed.pp);
-    share("optimizer", t.optimizer_seconds);
-    share("data, scheduler, logging", t.fixed_seconds());
-    text += "\n" + time.to_text();
+    for (const TimeTerm& term : time_terms(t)) {
+        if (term.seconds <= kRoundingOfTerms * t.iteration_seconds) continue;
+        const std::string name = term.name == "compute" ? fmt::format("compute of stage {}", t.slowest_stage) : std::string(term.text);
+        time.add_row({name, fmt::format("{:.4f}", term.seconds), fmt::format("{:.1f}%", 100 * term.seconds / t.iteration_seconds)});
+    }
+    text += "\n" + time.to_text() + modules_text(t);
     text += idle_text(t);
     Table memory({{fmt::format("memory of rank {}", m.worst_rank), Align::left}, {"bytes"}, {"GiB"}});
     for (const auto& term : memory_terms(m.worst.breakdown)) {

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "reports/figures.hpp"
+#include "reports/time_terms.hpp"
 
 namespace mgplan::reports {
 namespace {
@@ -73,6 +74,7 @@ Json prediction_to_json(const simulator::Prediction& p) {
     for (const Figure& row : rate_figures()) json[std::string(row.name)] = row.value(t);
     for (const Figure& row : exposed_figures()) json["exposed_communication_seconds"][std::string(row.name)] = row.value(t);
     for (const Figure& row : seconds_figures()) json[std::string(row.name)] = row.value(t);
+    json["compute_by_module"] = modules_to_json(t);
     json["slowest_stage"] = t.slowest_stage;
     json["memory"] = std::move(memory);
     return json;

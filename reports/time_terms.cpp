@@ -18,17 +18,17 @@ using Json = nlohmann::ordered_json;
 
 TimeTerms terms_of(double compute, double recompute, double host, double bubble, const simulator::ExposedCommunication& exposed,
                    double optimizer, double rest) {
-    return {{{"compute", "compute", compute - recompute - host, "forward"},
-             {"recompute", "recomp", recompute, "forward2"},
-             {"host", "host", host, "workspace"},
-             {"bubble", "bubble", bubble, "bubble"},
-             {"exposed tp", "tp", exposed.tp, "tp"},
-             {"exposed cp", "cp", exposed.cp, "cp"},
-             {"exposed ep", "ep", exposed.ep, "ep"},
-             {"exposed dp", "dp", exposed.dp, "dp"},
-             {"exposed pp", "pp", exposed.pp, "pp"},
-             {"optimizer", "optim", optimizer, "backward"},
-             {"fixed", "fixed", rest, "other"}}};
+    return {{{"compute", "compute", "compute", compute - recompute - host, "forward"},
+             {"recompute", "recompute", "recomp", recompute, "forward2"},
+             {"host", "waiting for kernel launches", "host", host, "workspace"},
+             {"bubble", "pipeline bubble", "bubble", bubble, "bubble"},
+             {"exposed tp", "exposed tp", "tp", exposed.tp, "tp"},
+             {"exposed cp", "exposed cp", "cp", exposed.cp, "cp"},
+             {"exposed ep", "exposed ep", "ep", exposed.ep, "ep"},
+             {"exposed dp", "exposed dp", "dp", exposed.dp, "dp"},
+             {"exposed pp", "exposed pp", "pp", exposed.pp, "pp"},
+             {"optimizer", "optimizer", "optim", optimizer, "optimizer"},
+             {"fixed", "data, scheduler, logging", "fixed", rest, "other"}}};
 }
 
 /// Unit of times: milliseconds for short iterations.
@@ -92,6 +92,49 @@ TimeTerms time_terms(const simulator::TimePrediction& t) {
 TimeTerms time_terms(const simulator::StageUse& use) {
     return terms_of(use.compute_seconds, use.recompute_seconds, use.host_seconds, use.bubble_seconds, use.exposed, use.optimizer_seconds,
                     use.fixed_seconds);
+}
+
+std::vector<ModuleUse> module_uses(const simulator::TimePrediction& time) {
+    std::vector<ModuleUse> uses;
+    for (std::size_t i = 0; i < time.modules.works.size(); ++i) {
+        const simulator::ModuleWork& work = time.modules.works[i];
+        const auto rate = [&work](double amount) { return amount > 0 ? std::optional<double>(amount / work.seconds) : std::nullopt; };
+        const double share = time.compute_seconds > 0 ? work.seconds / time.compute_seconds : 0;
+        uses.push_back({simulator::kComputeModules[i], work.seconds, share, rate(work.flops), rate(work.bytes)});
+    }
+    return uses;
+}
+
+std::vector<ModuleUse> longest_modules(const simulator::TimePrediction& time) {
+    std::vector<ModuleUse> uses = module_uses(time);
+    std::erase_if(uses, [](const ModuleUse& use) { return use.share < 0.0005; });
+    std::stable_sort(uses.begin(), uses.end(), [](const ModuleUse& a, const ModuleUse& b) { return a.seconds > b.seconds; });
+    return uses;
+}
+
+Json modules_to_json(const simulator::TimePrediction& time) {
+    Json json;
+    const auto or_null = [](const std::optional<double>& rate) { return rate ? Json(*rate) : Json(nullptr); };
+    for (const ModuleUse& use : module_uses(time)) {
+        json[std::string(use.name.json)] = Json{{"seconds", use.seconds},
+                                                {"share", use.share},
+                                                {"flops_per_second", or_null(use.flops_per_second)},
+                                                {"bytes_per_second", or_null(use.bytes_per_second)}};
+    }
+    return json;
+}
+
+std::string rate_text(const std::optional<double>& rate, double unit) {
+    return rate ? fmt::format("{:.0f}", *rate / unit) : "-";
+}
+
+std::string modules_text(const simulator::TimePrediction& time) {
+    Table table({{"compute by module", Align::left}, {"seconds"}, {"share"}, {"TFLOP/s"}, {"GB/s"}});
+    for (const ModuleUse& use : longest_modules(time)) {
+        table.add_row({std::string(use.name.text), fmt::format("{:.4f}", use.seconds), fmt::format("{:.1f}%", 100 * use.share),
+                       rate_text(use.flops_per_second, 1e12), rate_text(use.bytes_per_second, 1e9)});
+    }
+    return table.rows() > 0 ? "\n" + table.to_text() : "";
 }
 
 std::string ComparedPlan::called() const {

@@ -2,6 +2,7 @@
 // Time of an iteration, term by term: output of plan and simulate.
 
 #include <array>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,12 +15,15 @@
 namespace mgplan::reports {
 
 struct TimeTerm {
-    std::string_view name;     ///< in JSON and text
+    std::string_view name;     ///< in JSON and comparisons
+    std::string_view text;     ///< for a whole line
     std::string_view heading;  ///< for a narrow column
     double seconds = 0;
     std::string_view style;  ///< its colour on pages (html_page.cpp)
 };
 inline constexpr std::size_t kTimeTerms = 11;
+/// Terms below this share of the iteration are rounding.
+inline constexpr double kRoundingOfTerms = 1e-9;
 using TimeTerms = std::array<TimeTerm, kTimeTerms>;
 
 /// compute (without the next two), recompute, host (waits for kernel launches), bubble, exposed tp, cp, ep, dp and pp, optimizer, and the
@@ -27,6 +31,24 @@ using TimeTerms = std::array<TimeTerm, kTimeTerms>;
 /// computed as the difference.
 [[nodiscard]] TimeTerms time_terms(const simulator::TimePrediction& time);
 [[nodiscard]] TimeTerms time_terms(const simulator::StageUse& use);
+
+/// One module's compute on the slowest stage.
+struct ModuleUse {
+    simulator::ModuleName name;
+    double seconds = 0;
+    double share = 0;                                          ///< of the compute time
+    std::optional<double> flops_per_second, bytes_per_second;  ///< of one GPU; of a module without them nothing
+};
+/// By ComputeModule; the seconds add up to compute_seconds. Empty if the prediction does not count them.
+[[nodiscard]] std::vector<ModuleUse> module_uses(const simulator::TimePrediction& time);
+/// module_uses() that are 0.1 % after rounding, the longest first.
+[[nodiscard]] std::vector<ModuleUse> longest_modules(const simulator::TimePrediction& time);
+/// A rate of ModuleUse in `unit` without decimals; "-" if there is none.
+[[nodiscard]] std::string rate_text(const std::optional<double>& rate, double unit);
+/// predicted.compute_by_module: {"qkv_projection": {"seconds", "share", "flops_per_second", "bytes_per_second"}, …}; null if not counted.
+[[nodiscard]] nlohmann::ordered_json modules_to_json(const simulator::TimePrediction& time);
+/// longest_modules() as a table after an empty line; empty if not counted.
+[[nodiscard]] std::string modules_text(const simulator::TimePrediction& time);
 
 /// A layout with its prediction and its rank among the plans, or the name of its file.
 struct ComparedPlan {

@@ -128,7 +128,9 @@ Prediction CostModel::predict_exactly(const Layout& layout) {
 }
 
 TimePrediction CostModel::exact_time(const Layout& layout) {
-    TimePrediction time = passes(layout) <= kMostReplayedPasses ? timeline(layout, false).step.time : estimate_time(layout);
+    TimePrediction time = passes(layout) <= kMostReplayedPasses
+                              ? timeline(layout, false).step.time
+                              : state_of(layout).estimate_time(layout, state_of(layout).costs_by_module(layout));
     if (!adverse_) adverse_ = std::make_unique<Adverse>(*this);
     time.adverse_seconds = std::max(time.iteration_seconds, adverse_->model.exact_seconds(layout));
     return time;
@@ -139,12 +141,14 @@ double CostModel::exact_seconds(const Layout& layout) {
 }
 
 LayoutTimeline CostModel::timeline(const Layout& layout, bool details, const std::vector<double>& slowdown) {
-    return state_of(layout).timeline(layout, state_of(layout).shared->memos.program(layout), false, details, slowdown);
+    State& state = state_of(layout);
+    return state.timeline(layout, state.costs_by_module(layout), state.shared->memos.program(layout), false, details, slowdown);
 }
 
 LayoutTimeline CostModel::timeline(const Layout& layout, const PipelineOrder& order, bool details, const std::vector<double>& slowdown) {
-    return state_of(layout).timeline(layout, std::make_shared<const PipelineProgram>(make_program(order)), order.v_shaped, details,
-                                     slowdown);
+    State& state = state_of(layout);
+    return state.timeline(layout, state.costs_by_module(layout), std::make_shared<const PipelineProgram>(make_program(order)),
+                          order.v_shaped, details, slowdown);
 }
 
 RankMemory CostModel::stage_memory(const Layout& layout, int pp_rank) {

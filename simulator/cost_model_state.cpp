@@ -59,13 +59,15 @@ CostModel::ByModel::ByModel(const Workload& workload, const Calibration& calibra
       flops(model_flops(workload.model, workload.batch)),
       memos(workload, calibration, traces != nullptr ? traces->memos.schedules() : std::make_shared<SharedSchedules>()),
       shards(traces != nullptr ? ShardLayers(workload, traces->shards) : ShardLayers(workload)),
-      recorded(workload, shards, nullptr) {}
+      recorded(workload, shards, nullptr),
+      recorded_by_module(workload, shards, nullptr) {}
 CostModel::ByModel::ByModel(const Workload& workload, const ByModel& other)
     : calibration(other.calibration),
       flops(other.flops),
       memos(workload, calibration, other.memos.schedules()),
       shards(workload, other.shards),
-      recorded(workload, shards, &other.recorded) {}
+      recorded(workload, shards, &other.recorded),
+      recorded_by_module(workload, shards, &other.recorded_by_module) {}
 
 CostModel::State::State(const Workload& work, std::shared_ptr<ByModel> by_model, std::shared_ptr<ModelStates> of_types)
     : workload(work),
@@ -114,6 +116,13 @@ const LayerCosts* CostModel::State::known_costs(const CostKey& key) {
 LayerCosts CostModel::State::costs_now(const Layout& layout) {
     const CostKey key = cost_key(layout, workload);
     return shared->recorded.of(key, shard_of(layout, key), shared->shards.sizes(layout));
+}
+
+LayerCosts CostModel::State::costs_by_module(const Layout& layout) {
+    const CostKey key = cost_key(layout, workload);
+    Shard shard = shard_of(layout, key);
+    shard.by_module = true;
+    return shared->recorded_by_module.of(key, shard, shared->shards.sizes(layout));
 }
 
 LayerCosts CostModel::State::least_compute(const Layout& layout) {
@@ -188,10 +197,11 @@ StepInputs CostModel::State::inputs_of(const Layout& layout, const LayerCosts& l
     return inputs;
 }
 
-TimePrediction CostModel::State::estimate_time(const Layout& layout) {
+TimePrediction CostModel::State::estimate_time(const Layout& layout, const LayerCosts& layers_of_shard) {
     // Split backwards have no closed form.
-    if (layout.schedule) return timeline(layout, shared->memos.program(layout), is_v_shaped(*layout.schedule), false, {}).step.time;
-    return step_time(inputs_of(layout));
+    if (layout.schedule)
+        return timeline(layout, layers_of_shard, shared->memos.program(layout), is_v_shaped(*layout.schedule), false, {}).step.time;
+    return step_time(inputs_of(layout, layers_of_shard));
 }
 
 std::vector<ParameterCount> CostModel::State::counts_of(const Layout& layout, const PipelineProgram& program,
@@ -206,9 +216,10 @@ std::vector<ParameterCount> CostModel::State::counts_of(const Layout& layout, co
     return counts;
 }
 
-LayoutTimeline CostModel::State::timeline(const Layout& layout, std::shared_ptr<const PipelineProgram> program, bool v_shaped, bool details,
+LayoutTimeline CostModel::State::timeline(const Layout& layout, const LayerCosts& layers_of_shard,
+                                          std::shared_ptr<const PipelineProgram> program, bool v_shaped, bool details,
                                           const std::vector<double>& slowdown) {
-    StepInputs inputs = inputs_of(layout);
+    StepInputs inputs = inputs_of(layout, layers_of_shard);
     inputs.divided = program->divides_backwards();
     const std::vector<ChunkCensus>& as_split = inputs.split.chunks;
     const std::vector<ChunkCensus> turned = v_shaped ? in_v_shape(layout, *program, as_split) : std::vector<ChunkCensus>{};

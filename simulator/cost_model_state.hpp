@@ -40,6 +40,7 @@ struct CostModel::ByModel {
     ModelMemos memos;
     ShardLayers shards;
     RecordedCosts recorded;
+    RecordedCosts recorded_by_module;  ///< the same costs, with PieceCost::modules
     std::unordered_map<CostKey, LayerCosts, MemoKeyHash> layers{};
 
     /// `traces`: not null: shares the recordings of its layers.
@@ -67,6 +68,8 @@ struct CostModel::State {
 
     /// Costs of the layers, computed at the first call for each key.
     const LayerCosts& costs(const Layout& layout);
+    /// costs() with PieceCost::modules: for what is shown.
+    LayerCosts costs_by_module(const Layout& layout);
     /// Costs for LayoutMemory: costs() if the layout has CUDA graphs, else null.
     const LayerCosts* graphed_costs(const Layout& layout) { return layout.cuda_graphs.empty() ? nullptr : &costs(layout); }
     /// The result of costs() for this key; null if not computed yet.
@@ -94,15 +97,16 @@ struct CostModel::State {
     StepInputs inputs_of(const Layout& layout, const LayerCosts& layers_of_shard);
 
     /// Closed form; for schedules with split backwards the event simulation.
-    TimePrediction estimate_time(const Layout& layout);
+    TimePrediction estimate_time(const Layout& layout, const LayerCosts& layers_of_shard);
+    TimePrediction estimate_time(const Layout& layout) { return estimate_time(layout, costs(layout)); }
 
     /// Parameters of a program's chunks; index = rank · chunks + chunk.
     [[nodiscard]] std::vector<ParameterCount> counts_of(const Layout& layout, const PipelineProgram& program,
                                                         const std::vector<ChunkCensus>& chunks) const;
 
     /// Event simulation of a step. `v_shaped`: chunk 1 runs from the last rank to the first. `details`, `slowdown`: see step_timeline().
-    LayoutTimeline timeline(const Layout& layout, std::shared_ptr<const PipelineProgram> program, bool v_shaped, bool details,
-                            const std::vector<double>& slowdown);
+    LayoutTimeline timeline(const Layout& layout, const LayerCosts& layers_of_shard, std::shared_ptr<const PipelineProgram> program,
+                            bool v_shaped, bool details, const std::vector<double>& slowdown);
     /// timeline().step.time.iteration_seconds alone.
     double timeline_seconds(const Layout& layout);
 };

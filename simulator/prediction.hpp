@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "simulator/compute/module_work.hpp"
 #include "simulator/memory/memory_prediction.hpp"
 
 namespace mgplan::simulator {
@@ -36,6 +37,8 @@ struct TimePrediction {
     double optimizer_seconds = 0;
     ExposedCommunication exposed;
     int slowest_stage = 0;
+    /// compute_seconds by module; the seconds add up to it. Not counted by CostModel::estimate() and estimate_time().
+    ByModule<ModuleWork> modules;
     double tokens_per_second_per_gpu = 0;
     double model_tflops_per_gpu = 0;
     double mfu = 0;  ///< model_flops() over the dense peak of the plan's precision

@@ -100,7 +100,13 @@ void add_unit_traffic(const StepInputs& in, const ChunkCensus& chunk, StageTime&
     backward.reduce = front.reduce + layers.reduce + back.reduce;
     const double first = chunk.embedding ? front.gather : largest.gather, last = chunk.loss ? back.gather : largest.gather;
     const double width = widths_of(training, in.layout.engine).gradient;
-    time.backward += in.kernels.memory_bound(3 * (gradients + shards) * width);
+    const double passed = 3 * (gradients + shards) * width, passing = in.kernels.memory_bound(passed);
+    time.backward += passing;
+    if (time.modules.counted()) {
+        ModuleWork& work = time.modules[ComputeModule::optimizer];
+        work.seconds += passing;
+        work.bytes += passed;
+    }
     add_exposed(in,
                 behind(forward.gather, ahead(training.overlap_param_gather, forward.gather, std::min(first, forward.gather)), time.forward),
                 behind(backward.gather + backward.reduce,

@@ -62,6 +62,7 @@ struct PassTimes::PieceTime {
     double waiting, host;
     double again, again_flops;
     GroupSeconds ahead, back, again_exposed;
+    ByModule<ModuleWork> modules;  ///< forward and backward together
 
     /// `recomputed`: the whole forward runs again in the backward.
     PieceTime(const PieceCost& piece, bool recomputed, const StepInputs& in, Replayed replayed) {
@@ -94,6 +95,19 @@ struct PassTimes::PieceTime {
         weight = piece.weight_gradient;
         waiting = forward - device_forward + backward - of_backward;
         host = forward * host_share(device_forward, issue_forward) + backward * host_share(of_backward, issue_backward);
+        modules = works_of(piece.modules, recomputed);
+    }
+
+    /// `recomputed` as in the constructor.
+    static ByModule<ModuleWork> works_of(const ByModule<PassWork>& passes, bool recomputed) {
+        ByModule<ModuleWork> works;
+        const auto add = [](double& own, double others) { own += others; };
+        for (const PassWork& work : passes.works) {
+            ModuleWork& sum = works.works.emplace_back(work.forward);
+            sum.each(work.backward, add);
+            sum.each(recomputed ? work.forward : work.recompute, add);
+        }
+        return works;
     }
 
     void add_to(StageTime& time, double count) const {
@@ -111,6 +125,7 @@ struct PassTimes::PieceTime {
             time.exposed += {count * part.tp, count * part.cp, count * part.ep};
         }
         time.exposed_forward += {count * ahead.tp, count * ahead.cp, count * ahead.ep};
+        time.modules.add(modules, count);
     }
 };
 

@@ -55,6 +55,8 @@ constexpr double kRoomOfWarmUps = 4;
 constexpr double kShareOfWaits = 0.6;
 /// Margin of a lower bound for the other order of additions in the event simulation.
 constexpr double kRoundingOfSums = 1e-9;
+/// Waits below this share of the compute time are rounding.
+constexpr double kRoundingOfModules = 1e-12;
 
 /// Seconds per microbatch that ranks wait for longer chunks of other ranks, on top of the `slowest` stage's seconds. In lockstep each rank
 /// would wait for the longest chunk with its index.
@@ -292,6 +294,15 @@ TimePrediction step_time(const StepInputs& in) {
 void finish_rates(const StepInputs& in, const StageTime& slowest, double recompute_flops, TimePrediction& time) {
     // Bubbles are waits for other stages and as uncertain as the slowest stage.
     const double m = static_cast<double>(in.layout.num_microbatches);
+    if (slowest.modules.counted()) {
+        time.modules = {};
+        time.modules.add(slowest.modules, m);
+        // All but the ops is time in which the device waits for the host.
+        double waits = time.compute_seconds;
+        time.modules[ComputeModule::host] = {};
+        for (const ModuleWork& work : time.modules.works) waits -= work.seconds;
+        time.modules[ComputeModule::host].seconds = waits > kRoundingOfModules * time.compute_seconds ? waits : 0;
+    }
     const double rounds = slowest.total() > 0 ? m + time.bubble_seconds / slowest.total() : 0;
     TimeParts parts;
     parts.iteration = time.iteration_seconds;

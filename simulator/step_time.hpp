@@ -6,7 +6,8 @@
 
 namespace mgplan::simulator {
 
-/// Sets the fields that follow from iteration_seconds: interval, tokens, FLOP/s, mfu and hfu. `recompute_flops`: recomputed for one
+/// Sets the fields that follow from iteration_seconds and compute_seconds: interval, tokens, FLOP/s, mfu, hfu and, if `slowest` counts
+/// them, modules. `recompute_flops`: recomputed for one
 /// microbatch on all stages. `slowest`: time of one microbatch on the slowest stage.
 void finish_rates(const StepInputs& inputs, const StageTime& slowest, double recompute_flops, TimePrediction& time);
 

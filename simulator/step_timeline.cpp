@@ -13,6 +13,7 @@ StageTime slowed(StageTime time, double factor) {
     time.forward = (time.forward - exposed_forward) * factor + exposed_forward;
     time.backward = (time.backward - exposed_backward) * factor + exposed_backward;
     for (double* part : {&time.weight, &time.recompute, &time.host, &time.expert_layers}) *part *= factor;
+    for (ModuleWork& work : time.modules.works) work.seconds *= factor;
     return time;
 }
 
@@ -36,6 +37,7 @@ std::vector<StageTime> stage_times(const StepInputs& in, const PipelineProgram& 
             stages[r].expert_layers += chunk.time.expert_layers;
             stages[r].exposed += chunk.time.exposed;
             stages[r].exposed_data += chunk.time.exposed_data;
+            stages[r].modules.add(chunk.time.modules, 1);
             recompute_flops += chunk.time.recompute_flops;
             parameters += chunk.parameters;
             if (!in.workload.training.overlap_param_gather) gather += data_parallel_seconds(in, chunk.parameters).gather;

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "simulator/compute/module_work.hpp"
+
 namespace mgplan::simulator {
 
 /// Seconds by the communicating group.
@@ -37,6 +39,7 @@ struct PieceCost {
     int kernels_forward = 0, kernels_backward = 0;
     double forward_flops = 0;    ///< this rank's share of model_flops() in one forward
     double recompute_flops = 0;  ///< part of forward_flops that selective recompute repeats
+    ByModule<PassWork> modules;  ///< the compute seconds by module, if counted
 
     /// Calls `change(own, others)` for every term.
     template <class Change>
@@ -55,6 +58,7 @@ struct PieceCost {
         change(kernels_backward, other.kernels_backward);
         change(forward_flops, other.forward_flops);
         change(recompute_flops, other.recompute_flops);
+        modules.each(other.modules, change);
     }
 
     /// Adds another piece that runs after this one on the same rank.

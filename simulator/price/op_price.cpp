@@ -119,9 +119,20 @@ double further_starts(const PieceStep& step, const OpRates& rates) {
 
 }  // namespace
 
+bool is_copy_to_or_from_host(const model::OpRecord& record) {
+    return record.name == "copy_to_host" || record.name == "copy_from_host";
+}
+
+bool quantises(const model::OpRecord& record) {
+    for (const std::string_view name : {"quantise", "quantise_again", "transpose_fp8", "find_largest", "find_largest_produced",
+                                        "quantise_attention", "cast_to_fp8", "largest_magnitude", "transpose_codes"}) {
+        if (record.name == name) return true;
+    }
+    return false;
+}
+
 double op_seconds(const model::OpRecord& record, const OpRates& rates) {
-    if (record.name == "copy_to_host" || record.name == "copy_from_host")
-        return static_cast<double>(record.bytes_read) / rates.host_bandwidth;
+    if (is_copy_to_or_from_host(record)) return static_cast<double>(record.bytes_read) / rates.host_bandwidth;
     if (const model::ProductSizes& product = record.product; product.m > 0) {
         const KernelTimes& times = product.dtype == Dtype::fp8 ? *rates.products : *rates.storage;
         return product.accumulate ? times.weight_gradient(product.m, product.n, product.k) : times.gemm(product.m, product.n, product.k);
@@ -178,10 +189,7 @@ int op_kernels(const model::OpRecord& record) {
     // Gradients of inputs, and of weights summed over rows in a second kernel; dropout before the addition.
     if (record.name.ends_with("norm_backward") || record.name == "dropout_add") return 2;
     // Autograd's own sums of gradients have no module overhead, nor do casts to fp8 inside a linear layer.
-    for (const std::string_view name : {"add", "quantise", "quantise_again", "transpose_fp8", "find_largest", "find_largest_produced",
-                                        "quantise_attention", "cast_to_fp8", "largest_magnitude", "transpose_codes"}) {
-        if (record.name == name) return 0;
-    }
+    if (record.name == "add" || quantises(record)) return 0;
     // Cast, maximum, subtraction, mask of other ranks' targets, exponentials, sum, division; backward: target's share, scale, cast
     // (Megatron-core, tensor_parallel/cross_entropy.py).
     if (record.name == "fp32_cross_entropy") return 7;

@@ -20,6 +20,10 @@ namespace mgplan::simulator {
 /// casts both ways ("quantise_again").
 [[nodiscard]] double step_seconds(const PieceStep& step, const OpRates& rates);
 
+/// True for casts to fp8 and narrower types, and for the search for their scales.
+[[nodiscard]] bool quantises(const model::OpRecord& record);
+[[nodiscard]] bool is_copy_to_or_from_host(const model::OpRecord& record);
+
 /// Number of kernels that an eager framework launches for an op, each with its module's overhead; the host's part of a pass is proportional
 /// to it. Kernels that quantise belong to the GEMM's module.
 [[nodiscard]] int op_kernels(const model::OpRecord& record);

@@ -16,6 +16,7 @@
 #include "simulator/piece/shared_memo.hpp"
 #include "simulator/piece/step_edits.hpp"
 #include "simulator/piece/time_policies.hpp"
+#include "simulator/price/module_costs.hpp"
 #include "simulator/price/pass_replay.hpp"
 #include "simulator/price/recorded_flops.hpp"
 
@@ -288,8 +289,13 @@ struct RecordedCosts::State {
 
     [[nodiscard]] const ModelSpec& model() const { return workload.model; }
 
+    static PieceCost price(Piece piece, const PieceSteps& forward, const PieceSteps& backward, const Shard& shard) {
+        PieceCost cost = price_piece(forward, backward, shard);
+        if (shard.by_module) cost.modules = module_costs(piece, forward, backward, shard.rates);
+        return cost;
+    }
     static PieceCost price(const PieceTrace& trace, Piece piece, const Shard& shard) {
-        return price_piece(trace.range(piece, false).steps, trace.range(piece, true).steps, shard);
+        return price(piece, trace.range(piece, false).steps, trace.range(piece, true).steps, shard);
     }
 
     /// Attention of a plain layer, recorded for exactly these sizes with the given window.
@@ -322,11 +328,12 @@ struct RecordedCosts::State {
         if (forward.size() == forward_of_four.size()) {
             if (!grow_steps(forward, forward_of_four, sizes.cp, 2) || !grow_steps(backward, backward_of_four, sizes.cp, 2))
                 return std::nullopt;
-            return price_piece(forward, backward, shard);
+            return price(Piece::attention, forward, backward, shard);
         }
         if (!grow_collectives(forward, forward_of_four, sizes.cp) || !grow_collectives(backward, backward_of_four, sizes.cp))
             return std::nullopt;
-        return further_parts(price_piece(forward, backward, shard), price_piece(forward_of_four, backward_of_four, shard), sizes.cp);
+        return further_parts(price(Piece::attention, forward, backward, shard),
+                             price(Piece::attention, forward_of_four, backward_of_four, shard), sizes.cp);
     }
 
     /// Sets the costs of the mixer of a plain layer from its trace.
@@ -385,7 +392,7 @@ struct RecordedCosts::State {
         const Shard shard = at_precision_of(kinds.mixture_layers[layer], of_training);
         const TracePointer trace = records.mixture_steps(sizes, layer, shard.busiest_experts);
         const PieceSteps &forward = trace->range(Piece::mixture, false).steps, &backward = trace->range(Piece::mixture, true).steps;
-        return {price_piece(forward, backward, shard), price_piece(router_steps(forward), router_steps(backward), shard),
+        return {price(Piece::mixture, forward, backward, shard), price_piece(router_steps(forward), router_steps(backward), shard),
                 mixture_nodes(forward, backward, shard)};
     }
 

@@ -28,6 +28,7 @@ struct Shard : ShardKey {
     std::int64_t tokens_outside = 0;  ///< rows outside a tp region: micro_batch · sequence / cp, divided by tp with sequence parallelism
     std::int64_t element = 2;         ///< bytes of an activation
     PackedAttention packed{};         ///< packing of the batch
+    bool by_module = false;           ///< PieceCost::modules are counted
     double busiest_experts = 1;  ///< token copies of the busiest rank of an ep group, relative to the even number (RoutingLoad::busiest)
 
     [[nodiscard]] const ModelSpec& model() const { return workload->model; }

@@ -149,7 +149,7 @@ TEST(SearchPageInBrowser, TablesOfSimulateAreNotClippedEither) {
     for (const int width : {400, 1280}) {
         const Browsed dom =
             browse(folder, folder.path("touched.html"), fmt::format("--virtual-time-budget=1000 --dump-dom --window-size={},900", width));
-        EXPECT_EQ(shown_in(dom.out), "[3,[]]") << width;
+        EXPECT_EQ(shown_in(dom.out), "[4,[]]") << width;
     }
 }
 

@@ -383,6 +383,53 @@ TEST(SimulateCommand, AddsItsTimesUpToTheIteration) {
     EXPECT_THAT(say("simulate --world 16 --model tiny-llama --tp 2 --pp 2").out, HasSubstr("data, scheduler, logging"));
 }
 
+TEST(SimulateCommand, SaysWhereTheComputeGoes) {
+    const std::vector<std::string> names{"qkv_projection",    "attention_core", "dense_mlp", "experts",      "router_permute",
+                                         "norms_elementwise", "output_loss",    "optimizer", "quantisation", "host"};
+    const std::string job = "--world 16 --model mixtral-8x7b --tp 2 --ep 8 --pp 1 --cp 1";
+    const Json plan = Json::parse(say("plan " + job + " --explain 1 --top 2 --format json").out);
+    std::vector<Json> predictions{simulate(job, kAnyCode)["predicted"]};
+    for (const Json& each : plan["plans"]) predictions.push_back(each["predicted"]);
+    ASSERT_GE(predictions.size(), 2U);
+    for (const Json& p : predictions) {
+        double seconds = 0, share = 0;
+        std::vector<std::string> found;
+        for (const auto& [name, module] : p.at("compute_by_module").items()) {
+            found.push_back(name);
+            seconds += module.at("seconds").get<double>();
+            share += module.at("share").get<double>();
+            for (const char* rate : {"flops_per_second", "bytes_per_second"})
+                EXPECT_TRUE(module.at(rate).is_null() || module.at(rate).get<double>() > 0) << name;
+        }
+        EXPECT_EQ(found, names);
+        EXPECT_NEAR(seconds, p["compute_seconds"].get<double>(), 1e-12 * seconds);
+        EXPECT_NEAR(share, 1, 1e-12);
+        const Json& modules = p["compute_by_module"];
+        EXPECT_TRUE(modules["host"]["flops_per_second"].is_null() && modules["host"]["bytes_per_second"].is_null());
+        EXPECT_EQ(modules["dense_mlp"]["seconds"], 0);
+        EXPECT_GT(modules["experts"]["flops_per_second"], 100e12);
+    }
+}
+
+TEST(SimulateCommand, PrintsModulesTheLongestFirst) {
+    const std::string job = "--world 16 --model mixtral-8x7b --tp 2 --ep 8 --pp 1 --cp 1";
+    for (const std::string& words : {"simulate " + job, "plan " + job + " --explain 1"}) {
+        const std::string text = say(words).out;
+        const auto begin = text.find("compute by module");
+        ASSERT_NE(begin, std::string::npos) << words;
+        const auto lines = split(text.substr(begin, text.find("\n\n", begin) - begin), '\n');
+        EXPECT_THAT(lines[0], AllOf(HasSubstr("seconds"), HasSubstr("share"), HasSubstr("TFLOP/s"), HasSubstr("GB/s")));
+        EXPECT_THAT(lines[2], StartsWith("experts "));
+        EXPECT_THAT(lines, ::testing::Not(::testing::Contains(AnyOf(StartsWith("dense MLP"), StartsWith("quantisation")))));
+        double last = 1e9;
+        for (auto line = lines.begin() + 2; line != lines.end(); ++line) {
+            const double seconds = std::stod(line->substr(line->find_first_of("0123456789")));
+            EXPECT_LE(seconds, last) << *line;
+            last = seconds;
+        }
+    }
+}
+
 TEST(SimulateCommand, KeepsToTheColumnsOfATerminal) {
     for (const char* words :
          {"simulate --world 16 --model llama3-8b --tp 2 --pp 2 --offload optimizer_states:0.5,core_attn --per-rank",

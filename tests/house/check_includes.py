@@ -45,6 +45,7 @@ VALUE_HEADERS = {
     "planner/search_result.hpp",
     "planner/what_if.hpp",
     "runtime/measurement/run_values.hpp",
+    "simulator/compute/module_work.hpp",
     "simulator/memory/timeline.hpp",
     "simulator/memory/memory_prediction.hpp",
     "simulator/prediction.hpp",

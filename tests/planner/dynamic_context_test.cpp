@@ -105,6 +105,9 @@ TEST_F(DynamicContextJob, OfEqualDocumentsIsThatOfOneContextSize) {
         const simulator::Prediction found = predict(8192 / cp);
         EXPECT_NEAR(found.time.iteration_seconds / plain.time.iteration_seconds, 1, 0.01) << cp;
         EXPECT_NEAR(found.time.mfu / plain.time.mfu, 1, 0.01) << cp;
+        double compute = 0;
+        for (const simulator::ModuleWork& module : found.time.modules.works) compute += module.seconds;
+        EXPECT_NEAR(compute / found.time.compute_seconds, 1, 1e-9) << cp;
         EXPECT_NEAR(found.time.tokens_per_second_per_gpu / plain.time.tokens_per_second_per_gpu, 1, 0.01) << cp;
         EXPECT_NEAR(static_cast<double>(found.memory.deciding_bytes()) / static_cast<double>(plain.memory.deciding_bytes()), 1, 0.01) << cp;
     }

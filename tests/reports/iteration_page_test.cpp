@@ -146,6 +146,25 @@ TEST(TimeSection, SharesSumToTheIterationAndTheFiguresAreThoseOfTheJson) {
     EXPECT_THAT(figures_section(prediction()), HasSubstr("<b>50.0 %</b>"));
 }
 
+TEST(TimeSection, ListsModulesTheLongestFirstWithTheirRates) {
+    simulator::Prediction made = prediction();
+    EXPECT_THAT(time_section(made), Not(HasSubstr("id=\"modules\"")));
+    made.time.modules[simulator::ComputeModule::attention_core] = {.seconds = 1, .flops = 4e14, .bytes = 2e11};
+    made.time.modules[simulator::ComputeModule::dense_mlp] = {.seconds = 4, .flops = 2e15};
+    made.time.modules[simulator::ComputeModule::host] = {.seconds = 2};
+    const std::string html = time_section(made), table = between(html, "id=\"modules\"", "</table>");
+    const auto mlp = table.find("<tr><td>dense MLP</td><td>4.0000</td>"), core = table.find("<tr><td>attention core</td><td>1.0000</td>"),
+               host = table.find("<tr><td>host</td><td>2.0000</td>");
+    EXPECT_LT(mlp, host);
+    EXPECT_LT(host, core);
+    EXPECT_LT(core, table.size());
+    EXPECT_THAT(table, HasSubstr("<td>57.1 %</td><td>500</td><td>-</td>"));
+    EXPECT_THAT(table, HasSubstr("<td>14.3 %</td><td>400</td><td>200</td>"));
+    EXPECT_THAT(table, HasSubstr("<td>28.6 %</td><td>-</td><td>-</td>"));
+    EXPECT_THAT(table, Not(HasSubstr("experts")));
+    EXPECT_EQ(first_broken_element(html), "");
+}
+
 Layout layout_of(std::int64_t world, std::int64_t tp, std::int64_t ep, std::int64_t pp) {
     Layout layout;
     layout.sizes.world = world;

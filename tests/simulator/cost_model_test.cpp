@@ -146,6 +146,28 @@ RC_GTEST_PROP(CostModelProperties, EveryNumberIsFiniteAndTheSharesAddUp, ()) {
     RC_ASSERT(prediction.memory.worst_rank < layout.sizes.world);
 }
 
+RC_GTEST_PROP(CostModelProperties, ModulesAddUpToTheComputeTime, ()) {
+    Workload workload = random_workload();
+    planner::SearchSpace wanted;
+    wanted.engine = *rc::gen::element(Engine::mgplan, Engine::megatron);
+    const Layout layout = random_layout(workload, wanted);
+    CostModel model(workload);
+    const TimePrediction time = model.exact_time(layout);
+    double seconds = 0;
+    RC_ASSERT(time.modules.works.size() == kComputeModules.size());
+    for (const ModuleWork& work : time.modules.works) {
+        RC_ASSERT(sound(work.seconds) && sound(work.flops) && sound(work.bytes));
+        RC_ASSERT(work.seconds > 0 || work.flops + work.bytes == 0);
+        seconds += work.seconds;
+    }
+    RC_ASSERT(std::abs(seconds - time.compute_seconds) <= 2e-12 * seconds);
+    // All but the waits for the host is read off recorded ops.
+    RC_ASSERT(std::abs(time.modules.at(ComputeModule::host).seconds - time.host_seconds) <= 1e-9 * seconds);
+    RC_ASSERT((time.modules.at(ComputeModule::experts).seconds > 0) <= workload.model.moe.has_value());
+    RC_ASSERT((time.modules.at(ComputeModule::quantisation).seconds > 0) <= (workload.training.precision == Precision::fp8));
+    RC_ASSERT(!model.estimate_time(layout).modules.counted());
+}
+
 /// Scopes that every model of random_workload() can capture.
 EnumSet<CudaGraphScope> random_scopes(const Workload& workload) {
     using enum CudaGraphScope;
