@@ -41,6 +41,7 @@ std::vector<std::pair<std::size_t, std::string>> rows_of(const std::string& text
     const std::vector<std::string> names = cells_of(*(rule - 1), *rule);
     for (auto line = rule + 1; line != lines.end() && !line->empty(); ++line) {
         const std::vector<std::string> cells = cells_of(*line, *rule);
+        if (cells.front().empty()) continue;  // more lines of the reasons
         std::string words;
         for (std::size_t i = 1; i < cells.size(); ++i) {
             const std::string& name = names[i];
