@@ -376,9 +376,9 @@ PieceTrace trace_prediction(const ModelSpec& model, const LayerHalf& mixer, cons
     few.mtp_layers = std::min(model.mtp_layers, kMostDepths);
     few.mtp_repeated = false;  // a depth runs the same ops whether or not it shares weights
     few.window_layers.clear();
-    Layer layer = recordable(few, mixer.layer, sizes);
-    if (!sizes.fuses_windows) layer.window = few.window_of_layer(1);
-    Recorded recorded = run_ends(few, layer, with_few_steps(layer, sizes), few.mtp_layers, recomputed);
+    Layer traced = recordable(few, mixer.layer, sizes);
+    if (!sizes.fuses_windows) traced.window = few.window_of_layer(1);
+    Recorded recorded = run_ends(few, traced, with_few_steps(traced, sizes), few.mtp_layers, recomputed);
     PieceTrace trace;
     trace.tensors = std::move(recorded.tensors);
     for (std::size_t i = 0; i < recorded.ranges.size(); ++i) {
