@@ -36,6 +36,17 @@ public:
     [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, Saved& saved,
                                   const UnitEvents& events, const GraphPlace& place = {}) const;
 
+    // The halves of an eager forward and backward, each alone; a missing one returns what it is given.
+
+    [[nodiscard]] Tensor attend(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const;
+    /// `x`: the layer's input, which an MLP parallel to the attention reads; `attended`: the attention's output.
+    [[nodiscard]] Tensor transform(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, const Tensor& attended,
+                                   Saved& saved) const;
+    /// `of_mlp`: the gradient of the layer's input from an MLP parallel to the attention.
+    [[nodiscard]] Tensor attend_backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, Saved& saved,
+                                         Tensor of_mlp = {}) const;
+    [[nodiscard]] Tensor transform_backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, Saved& saved) const;
+
     /// Part of this layer that is captured.
     [[nodiscard]] GraphedPart graphed(const RankContext& context) const;
 
@@ -45,14 +56,6 @@ private:
     /// Casts the weights of a half where it multiplies in fp8 and their copies are not fresh; their largest magnitudes are found together.
     void refresh_mixer() const;
     void refresh_feed_forward() const;
-    [[nodiscard]] Tensor attend(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const;
-    /// `x`: the layer's input, which an MLP parallel to the attention reads; `attended`: the attention's output.
-    [[nodiscard]] Tensor transform(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, const Tensor& attended,
-                                   Saved& saved) const;
-    [[nodiscard]] Tensor attend_backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, Saved& saved,
-                                         Tensor of_mlp = {}) const;
-    [[nodiscard]] Tensor transform_backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, Saved& saved) const;
-
     /// From `x` to the layer's output, with a graph that ends at the router: it begins at the attention or, without it, after it.
     [[nodiscard]] Tensor forward_to_router(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved,
                                            const GraphPlace& place, bool with_attention) const;

@@ -41,20 +41,6 @@ LayerHalf feed_forward_of(Layer layer) {
     return {std::move(layer), false, mixture != nullptr};
 }
 
-/// A layer of one or both of these halves.
-Layer layer_of_halves(const ModelSpec& model, const LayerHalf* mixer, const LayerHalf* feed_forward) {
-    if (mixer == nullptr) return feed_forward->layer;
-    Layer layer = mixer->layer;
-    if (feed_forward == nullptr) return layer;
-    if (layer.norms.after != feed_forward->layer.norms.after)
-        throw ConfigError(
-            fmt::format("{}: layers with norms in front of their halves and behind them follow each other in an order that has no price; "
-                        "plan a model whose first such layers bring a mixer and a feed-forward each",
-                        model.name));
-    layer.feed_forward = feed_forward->layer.feed_forward;
-    return layer;
-}
-
 /// The model with one layer whose attention has the model's window and positions.
 ModelSpec with_one_layer(ModelSpec model) {
     model.layers = 1;
@@ -63,19 +49,16 @@ ModelSpec with_one_layer(ModelSpec model) {
     return model;
 }
 
-/// The recorded layer of a model that fields describe.
+/// A layer of a model that fields describe.
 Layer recorded_layer(const ModelSpec& model, bool mixture) {
     ModelSpec one = with_one_layer(model);
     if (one.moe) one.moe_layers.assign(1, mixture);
-    if (one.ffn == 0) one.ffn = one.hidden;  // a model of only MoE layers, whose dense half is not used
     return typed_layer(one, 0);
 }
 
 /// The kinds of the layers of a model that fields describe, and after them that of multi-token prediction.
 std::vector<LayerKindHalves> kinds_of_fields(const ModelSpec& model, LayerKinds& kinds) {
-    kinds.plain_layers.assign(1, recorded_layer(model, false));
-    if (model.moe) kinds.mixture_layers.push_back(recorded_layer(model, true));
-    kinds.mixers.push_back(mixer_of(kinds.plain_layers.front()));
+    kinds.mixers.push_back(mixer_of(recorded_layer(model, model.is_moe_layer(0))));
     std::vector<LayerKindHalves> layers;
     int dense = LayerKindHalves::kNone, experts = LayerKindHalves::kNone;
     for (std::int64_t layer = 0; layer < model.layers + (model.mtp_layers > 0 ? 1 : 0); ++layer) {
@@ -85,8 +68,7 @@ std::vector<LayerKindHalves> kinds_of_fields(const ModelSpec& model, LayerKinds&
         kind.mixer = 0;
         int& feed_forward = kind.mixture ? experts : dense;
         if (feed_forward == LayerKindHalves::kNone)
-            feed_forward = index_of_half(kinds.feed_forwards,
-                                         feed_forward_of(kind.mixture ? kinds.mixture_layers.front() : kinds.plain_layers.front()));
+            feed_forward = index_of_half(kinds.feed_forwards, feed_forward_of(recorded_layer(model, kind.mixture)));
         kind.feed_forward = feed_forward;
     }
     return layers;
@@ -119,19 +101,21 @@ void put_mixtures_last(LayerKinds& kinds, std::vector<LayerKindHalves>& of_layer
     }
 }
 
-/// Sets the recorded layers of a model that parts describe.
-void add_layers_of_halves(const ModelSpec& model, LayerKinds& kinds) {
-    const int mixture = kinds.mixture();
-    const auto plain = static_cast<std::size_t>(mixture == LayerKindHalves::kNone ? std::ssize(kinds.feed_forwards) : mixture);
-    if (kinds.feed_forwards.size() > plain + 1)
-        throw ConfigError(fmt::format(
-            "{}: layers with experts of two kinds, of which one has a price; plan a model whose mixtures are alike", model.name));
-    const auto half = [](const std::vector<LayerHalf>& halves, std::size_t i, std::size_t end) { return i < end ? &halves[i] : nullptr; };
-    for (std::size_t i = 0; i < std::max(kinds.mixers.size(), plain); ++i)
-        kinds.plain_layers.push_back(
-            layer_of_halves(model, half(kinds.mixers, i, kinds.mixers.size()), half(kinds.feed_forwards, i, plain)));
-    if (plain < kinds.feed_forwards.size()) kinds.mixture_layers.push_back(layer_of_halves(model, nullptr, &kinds.feed_forwards[plain]));
-    if (kinds.plain_layers.empty()) kinds.plain_layers = kinds.mixture_layers;
+/// Adds each half once more in bf16, for the kinds of layers that stay in 16 bits.
+void add_halves_in_bf16(LayerKinds& kinds) {
+    const auto add = [&](std::vector<LayerHalf>& halves, int LayerKindHalves::*index) {
+        const auto number = static_cast<int>(halves.size());
+        for (LayerKindHalves& kind : kinds.kinds) {
+            if (kind.in_bf16 && kind.*index != LayerKindHalves::kNone) kind.*index += number;
+        }
+        for (int i = 0; i < number; ++i) {
+            LayerHalf half = halves[static_cast<std::size_t>(i)];
+            half.layer.precision = LayerPrecision::bf16;
+            halves.push_back(std::move(half));
+        }
+    };
+    add(kinds.mixers, &LayerKindHalves::mixer);
+    add(kinds.feed_forwards, &LayerKindHalves::feed_forward);
 }
 
 }  // namespace
@@ -150,8 +134,7 @@ LayerKinds layer_kinds(const ModelSpec& model, const MegatronSwitches& switches)
     result.attention_norm_alone = attention_norm_stands_alone(model);
     result.mixture_norm_alone = model.pre_norms;
     std::vector<LayerKindHalves> layers;  // of each, after them that of multi-token prediction
-    const bool by_fields = model.compositions.empty();
-    if (by_fields) {
+    if (model.compositions.empty()) {
         layers = kinds_of_fields(model, result);
     } else {
         const ModelSpec one_layer = with_one_layer(model);
@@ -166,6 +149,9 @@ LayerKinds layer_kinds(const ModelSpec& model, const MegatronSwitches& switches)
         }
     }
     put_mixtures_last(result, layers);
+    if (std::count_if(result.feed_forwards.begin(), result.feed_forwards.end(), [](const LayerHalf& half) { return half.mixture; }) > 1)
+        throw ConfigError(fmt::format(
+            "{}: layers with experts of two kinds, of which one has a price; plan a model whose mixtures are alike", model.name));
     // core/fp8_utils.py, is_first_last_bf16_layer
     for (std::int64_t layer = 0; layer < model.layers; ++layer)
         layers[static_cast<std::size_t>(layer)].in_bf16 =
@@ -197,15 +183,7 @@ LayerKinds layer_kinds(const ModelSpec& model, const MegatronSwitches& switches)
         result.first_layer.push_back(std::min(static_cast<std::int64_t>(layer), model.layers - 1));
     }
 
-    if (!by_fields) add_layers_of_halves(model, result);
-    if (switches.bf16_layers_at_start + switches.bf16_layers_at_end == 0) return result;
-    for (std::vector<Layer>* recorded : {&result.plain_layers, &result.mixture_layers}) {
-        for (std::size_t i = 0, number = recorded->size(); i < number; ++i) {
-            Layer layer = (*recorded)[i];
-            layer.precision = LayerPrecision::bf16;
-            recorded->push_back(std::move(layer));
-        }
-    }
+    if (switches.bf16_layers_at_start + switches.bf16_layers_at_end > 0) add_halves_in_bf16(result);
     return result;
 }
 

@@ -14,7 +14,7 @@ namespace mgplan {
 
 /// A mixer, or a feed-forward, that some kinds of layers have.
 struct LayerHalf {
-    Layer layer;                 ///< the first layer that has this half, without its other one
+    Layer layer;  ///< the first layer that has this half, without its other one; attention has the model's window and positions
     bool carries_state = false;  ///< a mixer with a state along the sequence: any but attention
     bool mixture = false;        ///< a feed-forward of experts
 };
@@ -33,7 +33,8 @@ struct LayerKindHalves {
 /// (Megatron-LM d98e8a64 with Transformer Engine, models/gpt/gpt_layer_specs.py). That in front of experts always is one.
 [[nodiscard]] bool attention_norm_stands_alone(const ModelSpec& model);
 
-/// Halves and kinds of one model. Feed-forwards and kinds without experts come first, then those without a window.
+/// Halves and kinds of one model. Feed-forwards and kinds without experts come first, then those without a window. If some layers stay in
+/// 16 bits, all halves follow once more with LayerPrecision::bf16.
 struct LayerKinds {
     std::vector<LayerHalf> mixers, feed_forwards;
     std::vector<LayerKindHalves> kinds;
@@ -47,21 +48,10 @@ struct LayerKinds {
     bool mixture_norm_alone = false;    ///< the same of the norm in front of experts: there is one
 
     [[nodiscard]] std::size_t size() const { return kinds.size(); }
-    /// Index of the only feed-forward of experts; LayerKindHalves::kNone without.
+    /// Index of the only feed-forward of experts, in the training's precision; LayerKindHalves::kNone without.
     [[nodiscard]] int mixture() const;
-    /// Layers that together have every mixer and every feed-forward without experts, the i-th of both in the i-th. Attention has the
-    /// model's window and positions, whatever single layers have. If some layers stay in 16 bits, the same layers follow with
-    /// LayerPrecision::bf16.
-    std::vector<Layer> plain_layers;
-    /// The layer with experts, and if some layers stay in 16 bits the same layer with LayerPrecision::bf16; empty without experts.
-    std::vector<Layer> mixture_layers;
-    /// Index in plain_layers of the layer that has `half` (LayerKindHalves::mixer, or feed_forward without experts) in the kind's
-    /// precision.
-    [[nodiscard]] std::size_t plain_layer(const LayerKindHalves& kind, int half) const {
-        return static_cast<std::size_t>(half) + (kind.in_bf16 ? plain_layers.size() / 2 : 0);
-    }
-    /// The same index in mixture_layers.
-    [[nodiscard]] static std::size_t mixture_layer(const LayerKindHalves& kind) { return kind.in_bf16 ? 1 : 0; }
+    /// The first mixer, or without mixers the first feed-forward.
+    [[nodiscard]] const LayerHalf& first_half() const { return mixers.empty() ? feed_forwards.front() : mixers.front(); }
 };
 
 /// The model has passed validate(), and its layers are computed (assertion). Throws ConfigError where it has two kinds of MoE layers.

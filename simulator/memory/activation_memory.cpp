@@ -155,7 +155,7 @@ struct ActivationMemory::State {
     }
 
     [[nodiscard]] RankContext megatron_rank(const Layout& layout, const SplitChunks& split, int pp_rank, const PieceSizes& sizes) {
-        RankContext rank{{workload.model, layers.kinds().plain_layers.front(), workload.training, sizes}, layout, pp_rank};
+        RankContext rank{{workload.model, layers.kinds().first_half().layer, workload.training, sizes}, layout, pp_rank};
         rank.stream = sizes.rows_outside() * workload.model.stream_width() * bytes_of(sizes.dtype);
         for (int c = 0; c < layout.vpp; ++c) {
             const int number = split.kind[SplitChunks::place_of(layout, pp_rank, c)];

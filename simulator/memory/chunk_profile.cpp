@@ -59,16 +59,16 @@ StreamUse stream_use(const LayerKinds& kinds, const LayerKindHalves& kind) {
     return {halves, halves + (mixes && kinds.attention_norm_alone ? 1 : 0) + (kind.mixture && kinds.mixture_norm_alone ? 1 : 0)};
 }
 
-ShardProfiles shard_profiles(const LayerKinds& kinds, std::span<const PieceProfiles> plain, std::span<const PieceProfiles> mixtures,
-                             const PieceSizes& sizes, std::int64_t hidden, std::int64_t streams) {
+ShardProfiles shard_profiles(const LayerKinds& kinds, const ShardValues<OpProfile>& pieces, const PieceSizes& sizes, std::int64_t hidden,
+                             std::int64_t streams) {
     const auto activations = [](std::int64_t bytes, std::string_view tensor = {}) {
         return change_of(MemoryCategory::activations, bytes, tensor);
     };
     const std::int64_t one = sizes.rows_outside() * hidden * bytes_of(sizes.dtype), stream = streams * one;
     ShardProfiles shard{{stream, kinds.size()}, {}};
-    shard.steps.set_pieces(kinds, plain, mixtures);
+    shard.steps.set_pieces(kinds, pieces);
     std::vector<OpProfile>& steps = shard.steps.values;
-    const PassProfile norm{steps[slots::kNorm], steps[slots::kNorm + 1]}, loss{steps[slots::kLoss], steps[slots::kLoss + 1]};
+    const PassProfile &norm = pieces.norm, &loss = pieces.loss;
     const std::int64_t ids = sizes.rows() * bytes_of(Dtype::int32);
     steps[slots::kTakeIds] = activations(ids, "token ids");
     steps[slots::kFreeIds] = activations(-ids);
@@ -89,10 +89,9 @@ ShardProfiles shard_profiles(const LayerKinds& kinds, std::span<const PieceProfi
         set(LayerStep::free_inputs, LayerStep::take_inputs, use.inputs * one);
         shard.bytes.layers.push_back(steps[slots::of_layer(i, LayerStep::forward)].net_total());
     }
-    const auto half = [](const PieceProfiles& pieces, Piece piece) { return kept_and_taken(pieces[static_cast<std::size_t>(piece)]); };
-    shard.bytes.attention = half(plain.front(), Piece::attention);
-    shard.bytes.dense = half(plain.front(), Piece::dense);
-    if (!mixtures.empty()) shard.bytes.mixture = half(mixtures.front(), Piece::mixture);
+    if (!pieces.mixers.empty()) shard.bytes.attention = kept_and_taken(pieces.mixers.front());
+    for (std::size_t i = kinds.feed_forwards.size(); i-- > 0;)
+        (kinds.feed_forwards[i].mixture ? shard.bytes.mixture : shard.bytes.dense) = kept_and_taken(pieces.feed_forwards[i]);
     shard.bytes.head = kept_and_taken(nested(norm, loss));
     return shard;
 }

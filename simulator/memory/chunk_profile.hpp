@@ -35,6 +35,27 @@ template <class Value, class ValueOf>
 }
 [[nodiscard]] PieceProfiles piece_profiles(const PieceTrace& trace);
 
+/// Values of the halves of a model's layers, by LayerKinds::mixers and feed_forwards, and of the pieces around the layers.
+template <class Value>
+struct ShardValues {
+    std::vector<BothPasses<Value>> mixers, feed_forwards;
+    BothPasses<Value> embedding, norm, loss;
+
+    void set_ends(const PieceValues<Value>& ends) {
+        embedding = ends[static_cast<std::size_t>(Piece::embedding)];
+        norm = ends[static_cast<std::size_t>(Piece::norm)];
+        loss = ends[static_cast<std::size_t>(Piece::loss)];
+    }
+    /// The values of a half of a kind of layers; empty where it has none.
+    [[nodiscard]] BothPasses<Value> mixer(const LayerKindHalves& kind) const { return at(mixers, kind.mixer); }
+    [[nodiscard]] BothPasses<Value> feed_forward(const LayerKindHalves& kind) const { return at(feed_forwards, kind.feed_forward); }
+
+private:
+    static BothPasses<Value> at(const std::vector<BothPasses<Value>>& halves, int half) {
+        return half == LayerKindHalves::kNone ? BothPasses<Value>{} : halves[static_cast<std::size_t>(half)];
+    }
+};
+
 /// Values of slots::kStepsOfPrediction steps from a trace of multi-token prediction; empty for depths that it lacks.
 template <class Value, class ValueOf>
 [[nodiscard]] std::vector<Value> prediction_values(const PieceTrace& trace, const ValueOf& value_of) {
@@ -67,9 +88,8 @@ struct StepTable {
         steps[static_cast<std::size_t>(LayerStep::backward)] = layer.backward;
     }
 
-    /// Sets the steps of embedding, norm, loss and layers. `plain`: of LayerKinds::plain_layers; `mixtures`: of LayerKinds::mixture_layers,
-    /// or empty to leave these kinds of layers empty.
-    void set_pieces(const LayerKinds& kinds, std::span<const PieceValues<Value>> plain, std::span<const PieceValues<Value>> mixtures);
+    /// Sets the steps of embedding, norm, loss and layers.
+    void set_pieces(const LayerKinds& kinds, const ShardValues<Value>& pieces);
 
     /// Sets the steps of predictions that are recomputed, or of those that are not: prediction_values().
     void set_predictions(bool recomputed, std::vector<Value> steps) {
@@ -78,35 +98,16 @@ struct StepTable {
     }
 };
 
-/// The values of a kind's mixer; empty for a layer without one. `plain`: of LayerKinds::plain_layers.
 template <class Value>
-[[nodiscard]] BothPasses<Value> mixer_values(const LayerKinds& kinds, std::span<const PieceValues<Value>> plain,
-                                             const LayerKindHalves& kind) {
-    if (kind.mixer == LayerKindHalves::kNone) return {};
-    const LayerHalf& mixer = kinds.mixers[static_cast<std::size_t>(kind.mixer)];
-    return plain[kinds.plain_layer(kind, kind.mixer)][static_cast<std::size_t>(piece_of_mixer(mixer))];
-}
-
-template <class Value>
-void StepTable<Value>::set_pieces(const LayerKinds& kinds, std::span<const PieceValues<Value>> plain,
-                                  std::span<const PieceValues<Value>> mixtures) {
-    const auto set = [&](std::size_t slot, Piece piece) {
-        values[slot] = plain.front()[static_cast<std::size_t>(piece)].forward;
-        values[slot + 1] = plain.front()[static_cast<std::size_t>(piece)].backward;
+void StepTable<Value>::set_pieces(const LayerKinds& kinds, const ShardValues<Value>& pieces) {
+    const auto set = [&](std::size_t slot, const BothPasses<Value>& piece) {
+        values[slot] = piece.forward;
+        values[slot + 1] = piece.backward;
     };
-    set(slots::kEmbedding, Piece::embedding);
-    set(slots::kNorm, Piece::norm);
-    set(slots::kLoss, Piece::loss);
-    for (std::size_t i = 0; i < kinds.size(); ++i) {
-        const LayerKindHalves& kind = kinds.kinds[i];
-        const BothPasses<Value> mixer = mixer_values(kinds, plain, kind);
-        if (!kind.mixture && kind.feed_forward == LayerKindHalves::kNone)
-            set_layer(i, mixer);
-        else if (!kind.mixture)
-            set_layer(i, nested(mixer, plain[kinds.plain_layer(kind, kind.feed_forward)][static_cast<std::size_t>(Piece::dense)]));
-        else if (!mixtures.empty())
-            set_layer(i, nested(mixer, mixtures[LayerKinds::mixture_layer(kind)][static_cast<std::size_t>(Piece::mixture)]));
-    }
+    set(slots::kEmbedding, pieces.embedding);
+    set(slots::kNorm, pieces.norm);
+    set(slots::kLoss, pieces.loss);
+    for (std::size_t i = 0; i < kinds.size(); ++i) set_layer(i, nested(pieces.mixer(kinds.kinds[i]), pieces.feed_forward(kinds.kinds[i])));
 }
 
 /// Half-layers of a kind of layer, which each read the residual stream and add to it; and the tensors that they read from several streams,
@@ -138,10 +139,9 @@ struct ShardProfiles {
     PieceBytes bytes;
 };
 
-/// `plain`, `mixtures`: as for StepTable::set_pieces. `hidden`: width of one of `streams` residual streams. Predictions are not set.
-[[nodiscard]] ShardProfiles shard_profiles(const LayerKinds& kinds, std::span<const PieceProfiles> plain,
-                                           std::span<const PieceProfiles> mixtures, const PieceSizes& sizes, std::int64_t hidden,
-                                           std::int64_t streams = 1);
+/// `hidden`: width of one of `streams` residual streams. Predictions are not set.
+[[nodiscard]] ShardProfiles shard_profiles(const LayerKinds& kinds, const ShardValues<OpProfile>& pieces, const PieceSizes& sizes,
+                                           std::int64_t hidden, std::int64_t streams = 1);
 
 [[nodiscard]] StepTable<MemoryDelta> deltas_of(const StepTable<OpProfile>& steps);
 

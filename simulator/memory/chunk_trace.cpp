@@ -126,22 +126,24 @@ TensorTrace keeping(TensorTrace forward, std::int64_t stream, bool input) {
     return forward;
 }
 
-StepTable<TensorTrace> tensor_steps(const LayerKinds& kinds, std::span<const PieceTrace> plain, std::span<const PieceTrace> mixtures,
-                                    const PieceTrace* prediction, const PieceSizes& sizes, std::int64_t stream) {
+StepTable<TensorTrace> tensor_steps(const LayerKinds& kinds, const ShardTraces& traces, const PieceSizes& sizes, std::int64_t stream) {
     StepTable<TensorTrace> steps(stream, kinds.size());
-    std::int64_t owner = kTensorsOfTrace;
-    const auto values_of = [&](std::span<const PieceTrace> traces) {
-        std::vector<PieceValues<TensorTrace>> values;
-        for (const PieceTrace& trace : traces) {
-            values.push_back(piece_values<TensorTrace>(trace, PieceTensors(kinds, trace, owner)));
-            owner += kTensorsOfTrace;
-        }
-        return values;
+    std::int64_t owner = 0;
+    const auto tensors_of = [&](const PieceTrace& trace) { return PieceTensors(kinds, trace, owner += kTensorsOfTrace); };
+    const auto values_of = [&](const PieceTrace& trace) { return piece_values<TensorTrace>(trace, tensors_of(trace)); };
+    ShardValues<TensorTrace> pieces;
+    const auto add = [&](const std::vector<LayerHalf>& halves, const auto& of_halves, auto& into) {
+        for (std::size_t i = 0; i < halves.size(); ++i)
+            into.push_back(values_of(*of_halves[i])[static_cast<std::size_t>(piece_of(halves[i]))]);
     };
-    steps.set_pieces(kinds, values_of(plain), values_of(mixtures));
-    if (prediction != nullptr) {
+    add(kinds.mixers, traces.mixers, pieces.mixers);
+    add(kinds.feed_forwards, traces.feed_forwards, pieces.feed_forwards);
+    pieces.set_ends(values_of(*traces.ends));
+    steps.set_pieces(kinds, pieces);
+    if (traces.prediction != nullptr) {
+        const PieceTensors tensors = tensors_of(*traces.prediction);
         for (const bool recomputed : {false, true})
-            steps.set_predictions(recomputed, prediction_values<TensorTrace>(*prediction, PieceTensors(kinds, *prediction, owner)));
+            steps.set_predictions(recomputed, prediction_values<TensorTrace>(*traces.prediction, tensors));
     }
     std::vector<TensorTrace>& values = steps.values;
     const std::int64_t ids = sizes.rows() * bytes_of(Dtype::int32);
@@ -149,7 +151,7 @@ StepTable<TensorTrace> tensor_steps(const LayerKinds& kinds, std::span<const Pie
     values[slots::kFreeIds].free(ids, kIds);
     for (const std::size_t slot : {slots::kReceive, slots::kReceiveGradient}) values[slot].take(stream);
     values[slots::kGive].free(stream);
-    if (const std::int64_t losses = bytes_of_losses(plain.front()); losses > 0) values[slots::kLosses].free(losses);
+    if (const std::int64_t losses = bytes_of_losses(*traces.ends); losses > 0) values[slots::kLosses].free(losses);
     for (std::size_t i = 0; i < kinds.size(); ++i) {
         const auto of = [&](LayerStep step) -> TensorTrace& { return values[slots::of_layer(i, step)]; };
         // The latest stream is the output of a block.

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -38,11 +39,17 @@ void append(TensorTrace& work, const TensorTrace& next, std::int64_t times = 1);
 /// The forward, which frees everything at its end except its output, the last tensor handed on, and its input if that is kept.
 [[nodiscard]] TensorTrace keeping(TensorTrace forward, std::int64_t stream, bool input);
 
-/// Traces of one shard after the engine's policies: `plain` of LayerKinds::plain_layers (embedding, mixer, dense MLP, norm and loss),
-/// `mixtures` of LayerKinds::mixture_layers. `prediction`: null without multi-token prediction. `stream`: bytes of the residual stream.
-[[nodiscard]] StepTable<TensorTrace> tensor_steps(const LayerKinds& kinds, std::span<const PieceTrace> plain,
-                                                  std::span<const PieceTrace> mixtures, const PieceTrace* prediction,
-                                                  const PieceSizes& sizes, std::int64_t stream);
+/// A trace owned by this pointer, or one that is kept elsewhere.
+using TracePointer = std::shared_ptr<const PieceTrace>;
+
+/// Traces of one shard after the engine's policies, those of halves as in ShardValues. `prediction`: null without multi-token prediction.
+struct ShardTraces {
+    std::vector<TracePointer> mixers, feed_forwards;
+    TracePointer ends, prediction;
+};
+/// `stream`: bytes of the residual stream.
+[[nodiscard]] StepTable<TensorTrace> tensor_steps(const LayerKinds& kinds, const ShardTraces& traces, const PieceSizes& sizes,
+                                                  std::int64_t stream);
 
 /// Every chunk of a rank forward, then every chunk backward in reverse. Live bytes are those of chunk_profile() at any time; tensors sent
 /// to another stage are freed at the end of their pass, and everything left at the end of the backward. O(tensors of all layers · log).

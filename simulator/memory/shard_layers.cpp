@@ -19,44 +19,35 @@ namespace {
 
 constexpr std::array<double, ShardLayers::kNodes> kReceived{1.0, 1.5, 4.0, 1e9};
 
-/// Kinds of traces. Dense pieces: of one of LayerKinds::plain_layers. `two_parts`: dense, with a sequence over a ring of two ranks, with
-/// the same number of rows on each. `mixture`: of one of LayerKinds::mixture_layers.
-enum class Traced : std::uint8_t { dense, prediction, recomputed_prediction, two_parts, mixture };
-
 /// Key of a trace, and of what follows from it.
 struct TraceKey {
-    ShardKey shard;  ///< without_experts(), or mixture_alone()
-    Traced what = Traced::dense;
-    std::size_t layer = 0;       ///< index in LayerKinds::plain_layers or mixture_layers
-    std::int64_t rows = 0;       ///< of a MoE layer
-    std::uint64_t received = 0;  ///< of a MoE layer: bits of the argument `received` of trace_mixture()
+    ShardKey shard;  ///< as the part sees it: mixer_alone(), feed_forward_alone() or ends_alone()
+    Part part{};
+    std::int64_t rows = 0;
+    std::uint64_t received = 0;  ///< of experts: bits of the argument `received` of trace_half()
     bool with_steps = true;
     bool operator==(const TraceKey&) const = default;
     [[nodiscard]] std::size_t hash() const {
-        const auto& [shard_, what_, layer_, rows_, received_, with_steps_] = *this;
-        return hash_of(shard_, what_, layer_, rows_, received_, with_steps_);
+        const auto& [shard_, part_, rows_, received_, with_steps_] = *this;
+        return hash_of(shard_, part_, rows_, received_, with_steps_);
     }
 };
 
-TraceKey mixture_key(const PieceSizes& sizes, std::size_t layer, double received) {
-    return {mixture_alone(sizes), Traced::mixture, layer, sizes.rows(), std::bit_cast<std::uint64_t>(received), sizes.keep_steps};
-}
-
-/// Profiles of everything except MoE layers.
+/// Profiles of everything except experts.
 struct DenseProfiles {
-    std::vector<PieceProfiles> pieces;  ///< by LayerKinds::plain_layers
+    ShardValues<OpProfile> pieces;
     std::vector<OpProfile> prediction, recomputed_prediction;
-    StepTable<MemoryDelta> steps;    ///< without MoE layers
+    StepTable<MemoryDelta> steps;    ///< without experts
     std::vector<PassDeltas> mixers;  ///< by kind of layer; empty for those without a mixer
 };
 
-/// Recordings, before any policy. Dense: traces of one and of two sequences; MoE layers: of two numbers of rows, or of the layout's.
+/// Recordings, before any policy: of one and of two sequences; of experts: of two numbers of rows, or of the layout's.
 using Recordings = SharedMemo<TraceKey, PieceTrace>;
 
 /// Results computed from recordings under the policies.
 struct SharedProfiles {
     SharedMemo<ShardKey, DenseProfiles> dense;
-    SharedMemo<TraceKey, PassDeltas> mixtures;
+    SharedMemo<TraceKey, PassProfile> halves;
 };
 
 }  // namespace
@@ -70,8 +61,7 @@ struct ShardLayers::State {
     std::shared_ptr<SharedProfiles> shared;
     // This thread's cache of the shared results, which serves most lookups.
     std::unordered_map<ShardKey, const DenseProfiles*, MemoKeyHash> dense_pieces;
-    std::unordered_map<TraceKey, const PassDeltas*, MemoKeyHash> mixture_deltas;
-    std::unordered_map<TraceKey, PieceProfiles, MemoKeyHash> mixtures;
+    std::unordered_map<TraceKey, PassDeltas, MemoKeyHash> mixture_deltas;
     std::unordered_map<TraceKey, KeptAndTaken, MemoKeyHash> routers;
     std::unordered_map<TraceKey, ShardProfiles, MemoKeyHash> shards;
     std::unordered_map<ShardKey, std::vector<std::int64_t>, MemoKeyHash> on_host;  ///< host_bytes()
@@ -113,11 +103,30 @@ struct ShardLayers::State {
         return sizes;
     }
 
-    TracePointer under_policies(TracePointer trace, const PieceSizes& sizes, const Layer& layer) const {
+    [[nodiscard]] const LayerHalf& half_of(Part part) const {
+        return part.what == Part::Of::feed_forward ? kinds.feed_forwards[part.index] : kinds.mixers[part.index];
+    }
+    [[nodiscard]] bool of_experts(Part part) const { return part.what == Part::Of::feed_forward && half_of(part).mixture; }
+
+    /// The layer as which policies see a part. Those of the ends read only what all layers share.
+    [[nodiscard]] const Layer& layer_of(Part part) const {
+        const bool of_half = part.what == Part::Of::mixer || part.what == Part::Of::feed_forward;
+        return of_half ? half_of(part).layer : kinds.first_half().layer;
+    }
+
+    [[nodiscard]] TraceKey trace_key(const PieceSizes& sizes, Part part, double received = 1) const {
+        const bool mixture = of_experts(part);
+        const ShardKey shard = part.what == Part::Of::feed_forward ? feed_forward_alone(sizes, mixture)
+                               : part.what == Part::Of::ends       ? ends_alone(sizes)
+                                                                   : mixer_alone(sizes);
+        return {shard, part, sizes.rows(), mixture ? std::bit_cast<std::uint64_t>(received) : 0, mixture ? sizes.keep_steps : true};
+    }
+
+    TracePointer under_policies(TracePointer trace, const PieceSizes& sizes, Part part) const {
         const bool megatron = sizes.engine == Engine::megatron;
         const bool assumes_fp8 = !megatron && sizes.keep_steps && sizes.fp8 == OwnFp8::none && quantised(workload.training.precision);
         if (!megatron && !assumes_fp8) return trace;
-        const PolicyContext context{workload.model, layer, workload.training, sizes};
+        const PolicyContext context{workload.model, layer_of(part), workload.training, sizes};
         // A trace created only for this call is changed in place.
         const bool own = trace.use_count() == 1;
         std::shared_ptr<PieceTrace> changed = own ? std::const_pointer_cast<PieceTrace>(std::move(trace))
@@ -129,21 +138,19 @@ struct ShardLayers::State {
         return changed;
     }
 
-    PieceTrace trace_now(PieceSizes sizes, Traced what, std::size_t plain_layer) const {
-        sizes.keep_steps = true;
-        switch (what) {
-            case Traced::two_parts:
-                sizes.sequence = sizes.sequence / sizes.cp * 2;
-                sizes.cp = 2;
-                [[fallthrough]];
-            case Traced::dense:
-                return trace_dense_pieces(workload.model, kinds.plain_layers[plain_layer], sizes);
-            case Traced::prediction:
-            case Traced::recomputed_prediction:
-            case Traced::mixture:
+    [[nodiscard]] PieceTrace trace_now(PieceSizes sizes, Part part, double received) const {
+        if (!of_experts(part)) sizes.keep_steps = true;
+        switch (part.what) {
+            case Part::Of::mixer:
+            case Part::Of::feed_forward:
+                return trace_half(workload.model, half_of(part), sizes, received);
+            case Part::Of::ends:
+                return trace_ends(workload.model, sizes);
+            case Part::Of::prediction:
+            case Part::Of::recomputed_prediction:
                 break;
         }
-        return trace_prediction(workload.model, sizes, what == Traced::recomputed_prediction);
+        return trace_prediction(workload.model, kinds.mixers.front(), sizes, part.what == Part::Of::recomputed_prediction);
     }
 
     /// Pointer to a trace that the recordings own; it owns nothing.
@@ -157,28 +164,34 @@ struct ShardLayers::State {
             trace.tensors, [](const auto& tensor) { return tensor.name == model::kScanWorkspace || tensor.name == model::kRuleWorkspace; });
     }
 
-    /// Larger micro-batches are extrapolated from the traces of one and two sequences unless works_by_blocks(). Includes steps if `sizes`
-    /// requests them.
-    TracePointer dense_trace(const PieceSizes& sizes, Traced what, std::size_t plain_layer = 0) {
-        TraceKey key{without_experts(sizes), what, plain_layer};
+    /// A part's recording for exactly these sizes, before the policies.
+    const PieceTrace& recorded(const PieceSizes& sizes, Part part, double received = 1) {
+        TraceKey key = trace_key(sizes, part, received);
         key.shard.switches = {};
+        return recordings->of(key, [&] { return trace_now(sizes, part, received); });
+    }
+
+    /// A part's trace. Includes steps if `sizes` requests them.
+    TracePointer trace_of(const PieceSizes& sizes, Part part, double received = 1) {
+        return of_experts(part) ? mixture_trace(sizes, part, received) : dense_trace(sizes, part);
+    }
+
+    /// Larger micro-batches are extrapolated from the traces of one and two sequences unless works_by_blocks().
+    TracePointer dense_trace(const PieceSizes& sizes, Part part) {
         const auto of = [&](std::int64_t micro_batch) -> const PieceTrace& {
-            key.shard.micro_batch = micro_batch;
-            return recordings->of(key, [&] {
-                PieceSizes few = sizes;
-                few.micro_batch = micro_batch;
-                return trace_now(few, what, plain_layer);
-            });
+            PieceSizes few = sizes;
+            few.micro_batch = micro_batch;
+            return recorded(few, part);
         };
         if (sizes.micro_batch <= 2) return kept(of(sizes.micro_batch));
         if (sizes.engine == Engine::mgplan && works_by_blocks(of(1))) return kept(of(sizes.micro_batch));
         if (auto trace = with_rows(of(1), of(2), sizes.micro_batch, 1, sizes.keep_steps)) return made(*std::move(trace));
-        return made(trace_now(sizes, what, plain_layer));
+        return made(trace_now(sizes, part, 1));
     }
 
     /// Extrapolates from the traces of two numbers of rows, both large enough for scratch with a size limit, and divisible into an even
-    /// split. Includes steps if `sizes` requests them.
-    TracePointer mixture_trace(const PieceSizes& sizes, std::size_t layer, double received) {
+    /// split.
+    TracePointer mixture_trace(const PieceSizes& sizes, Part part, double received) {
         constexpr std::int64_t kEnough = 8192;
         const std::int64_t unit = workload.model.moe->experts * (sizes.sequence_parallel ? sizes.tp : 1);
         const std::int64_t rows = (kEnough * (sizes.sequence_parallel ? sizes.tp : 1) + unit - 1) / unit * unit;
@@ -187,24 +200,24 @@ struct ShardLayers::State {
             few.sequence = count;
             few.micro_batch = few.cp = 1;
             few.keep_steps = received == 1;
-            return recorded_mixture(few, layer, received);
+            return recorded(few, part, received);
         };
         // With few copies for each expert the rounding of the even split matters.
         const std::int64_t copies = sizes.rows_outside() * workload.model.moe->top_k, experts = workload.model.moe->experts;
-        if (copies % experts != 0 && copies < 64 * experts) return kept(recorded_mixture(sizes, layer, received));
+        if (copies % experts != 0 && copies < 64 * experts) return kept(recorded(sizes, part, received));
         if (auto trace = with_rows(of(rows), of(2 * rows), sizes.rows(), rows, sizes.keep_steps)) return made(*std::move(trace));
-        return kept(recorded_mixture(sizes, layer, received));
+        return kept(recorded(sizes, part, received));
     }
 
-    const PieceTrace& recorded_mixture(const PieceSizes& sizes, std::size_t layer, double received) {
-        TraceKey key = mixture_key(sizes, layer, received);
-        key.shard.switches = {};
-        return recordings->of(key, [&] { return trace_mixture(workload.model, kinds.mixture_layers[layer], sizes, received); });
+    /// trace_of() after the policies.
+    TracePointer record(const PieceSizes& sizes, Part part, double received = 1) {
+        return under_policies(trace_of(sizes, part, received), sizes, part);
     }
 
-    /// mixture_trace() after the policies.
-    TracePointer mixture_under_policies(const PieceSizes& sizes, std::size_t layer, double received) {
-        return under_policies(mixture_trace(sizes, layer, received), sizes, kinds.mixture_layers[layer]);
+    const PassProfile& half_profile(const PieceSizes& sizes, Part part, double received = 1) {
+        return shared->halves.of(trace_key(sizes, part, received), [&] {
+            return piece_profiles(*record(sizes, part, received))[static_cast<std::size_t>(piece_of(half_of(part)))];
+        });
     }
 
     /// Upper bound of a rank's received tokens relative to the even split: every token sends as many copies as possible to its experts.
@@ -232,38 +245,39 @@ struct ShardLayers::State {
     }
 
     DenseProfiles dense_profiles_now(const PieceSizes& sizes) {
-        const auto trace = [&](Traced what, std::size_t plain_layer = 0) {
-            return under_policies(dense_trace(sizes, what, plain_layer), sizes, kinds.plain_layers[plain_layer]);
-        };
         DenseProfiles profiles;
-        for (std::size_t layer = 0; layer < kinds.plain_layers.size(); ++layer)
-            profiles.pieces.push_back(piece_profiles(*trace(Traced::dense, layer)));
-        if (workload.model.mtp_layers > 0) {
-            profiles.prediction = prediction_profiles(*trace(Traced::prediction));
-            profiles.recomputed_prediction = prediction_profiles(*trace(Traced::recomputed_prediction));
+        for (std::size_t i = 0; i < kinds.mixers.size(); ++i) profiles.pieces.mixers.push_back(half_profile(sizes, {Part::Of::mixer, i}));
+        for (std::size_t i = 0; i < kinds.feed_forwards.size(); ++i) {
+            const Part part{Part::Of::feed_forward, i};
+            profiles.pieces.feed_forwards.push_back(of_experts(part) ? PassProfile{} : half_profile(sizes, part));
         }
-        profiles.steps = deltas_of(shard_profiles_of(sizes, profiles, {}).steps);
-        for (const LayerKindHalves& kind : kinds.kinds)
-            profiles.mixers.push_back(deltas_of(mixer_values<OpProfile>(kinds, profiles.pieces, kind)));
+        profiles.pieces.set_ends(piece_profiles(*record(sizes, {Part::Of::ends})));
+        if (workload.model.mtp_layers > 0) {
+            profiles.prediction = prediction_profiles(*record(sizes, {Part::Of::prediction}));
+            profiles.recomputed_prediction = prediction_profiles(*record(sizes, {Part::Of::recomputed_prediction}));
+        }
+        profiles.steps = deltas_of(shard_profiles_of(sizes, profiles, profiles.pieces).steps);
+        for (const LayerKindHalves& kind : kinds.kinds) profiles.mixers.push_back(deltas_of(profiles.pieces.mixer(kind)));
         return profiles;
     }
 
     [[nodiscard]] ShardProfiles shard_profiles_of(const PieceSizes& sizes, const DenseProfiles& dense,
-                                                  std::span<const PieceProfiles> of_mixtures) const {
-        ShardProfiles shard = shard_profiles(kinds, dense.pieces, of_mixtures, sizes, workload.model.hidden, workload.model.streams());
+                                                  const ShardValues<OpProfile>& pieces) const {
+        ShardProfiles shard = shard_profiles(kinds, pieces, sizes, workload.model.hidden, workload.model.streams());
         shard.steps.set_predictions(false, dense.prediction);
         shard.steps.set_predictions(true, dense.recomputed_prediction);
         return shard;
     }
 
     KeptAndTaken router_part(const Layout& layout) {
+        if (kinds.mixture() == LayerKindHalves::kNone) return {};
         const PieceSizes sizes = sizes_of(layout);
         const double received = received_at(layout, 0);
-        auto [entry, fresh] = routers.try_emplace(mixture_key(sizes, 0, received));
+        const Part part{Part::Of::feed_forward, static_cast<std::size_t>(kinds.mixture())};
+        auto [entry, fresh] = routers.try_emplace(trace_key(sizes, part, received));
         if (fresh) {
             // mgplan's graphs contain the shared experts; Megatron-LM's may leave them to run in parallel with the dispatch.
-            entry->second =
-                simulator::router_part(*mixture_under_policies(sizes, 0, received), stream_bytes(sizes), layout.engine == Engine::mgplan);
+            entry->second = simulator::router_part(*record(sizes, part, received), stream_bytes(sizes), layout.engine == Engine::mgplan);
         }
         return entry->second;
     }
@@ -274,23 +288,17 @@ struct ShardLayers::State {
         steps = dense.steps;
         if (!workload.model.moe) return;
         const double received = received_at(layout, node);
-        std::array<const PassDeltas*, 2> deltas{};  // by index in LayerKinds::mixture_layers
-        for (std::size_t layer = 0; layer < kinds.mixture_layers.size(); ++layer)
-            deltas[layer] = &mixture_deltas_of(sizes, layer, received);
         for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
-            if (kinds.kinds[kind].mixture)
-                steps.set_layer(kind, nested(dense.mixers[kind], *deltas[LayerKinds::mixture_layer(kinds.kinds[kind])]));
+            const LayerKindHalves& halves = kinds.kinds[kind];
+            if (halves.mixture) steps.set_layer(kind, nested(dense.mixers[kind], mixture_deltas_of(sizes, halves.feed_forward, received)));
         }
     }
 
-    const PassDeltas& mixture_deltas_of(const PieceSizes& sizes, std::size_t layer, double received) {
-        const auto entry = mixture_deltas.try_emplace(mixture_key(sizes, layer, received)).first;
-        if (entry->second == nullptr) {
-            entry->second = &shared->mixtures.of(entry->first, [&] {
-                return deltas_of(piece_profiles(*mixture_under_policies(sizes, layer, received))[static_cast<std::size_t>(Piece::mixture)]);
-            });
-        }
-        return *entry->second;
+    const PassDeltas& mixture_deltas_of(const PieceSizes& sizes, int feed_forward, double received) {
+        const Part part{Part::Of::feed_forward, static_cast<std::size_t>(feed_forward)};
+        const auto [entry, fresh] = mixture_deltas.try_emplace(trace_key(sizes, part, received));
+        if (fresh) entry->second = deltas_of(half_profile(sizes, part, received));
+        return entry->second;
     }
 
     const ShardProfiles& profiles(const Layout& layout, int node) {
@@ -299,13 +307,12 @@ struct ShardLayers::State {
         if (!fresh) return entry->second;
         const PieceSizes sizes = sizes_of(layout);
         const DenseProfiles& dense = dense_profiles(sizes);
-        std::vector<PieceProfiles> of_mixtures;
-        for (std::size_t layer = 0; layer < kinds.mixture_layers.size(); ++layer) {
-            auto [found, new_mixture] = mixtures.try_emplace(mixture_key(sizes, layer, received));
-            if (new_mixture) found->second = piece_profiles(*mixture_under_policies(sizes, layer, received));
-            of_mixtures.push_back(found->second);
+        ShardValues<OpProfile> pieces = dense.pieces;
+        for (std::size_t i = 0; i < kinds.feed_forwards.size(); ++i) {
+            const Part part{Part::Of::feed_forward, i};
+            if (of_experts(part)) pieces.feed_forwards[i] = half_profile(sizes, part, received);
         }
-        return entry->second = shard_profiles_of(sizes, dense, of_mixtures);
+        return entry->second = shard_profiles_of(sizes, dense, pieces);
     }
 
     [[nodiscard]] std::int64_t stream_bytes(const PieceSizes& sizes) const {
@@ -314,19 +321,17 @@ struct ShardLayers::State {
 
     StepTable<TensorTrace> tensor_steps(const Layout& layout) {
         const PieceSizes sizes = sizes_of(layout);
-        std::vector<PieceTrace> plain, mixtures_of_shard;
-        for (std::size_t layer = 0; layer < kinds.plain_layers.size(); ++layer)
-            plain.push_back(*under_policies(dense_trace(sizes, Traced::dense, layer), sizes, kinds.plain_layers[layer]));
-        for (std::size_t layer = 0; layer < kinds.mixture_layers.size(); ++layer)
-            mixtures_of_shard.push_back(*mixture_under_policies(sizes, layer, received_at(layout, 0)));
-        TracePointer prediction;
+        ShardTraces traces;
+        for (std::size_t i = 0; i < kinds.mixers.size(); ++i) traces.mixers.push_back(record(sizes, {Part::Of::mixer, i}));
+        for (std::size_t i = 0; i < kinds.feed_forwards.size(); ++i)
+            traces.feed_forwards.push_back(record(sizes, {Part::Of::feed_forward, i}, received_at(layout, 0)));
+        traces.ends = record(sizes, {Part::Of::ends});
         if (workload.model.mtp_layers > 0) {
             const bool recomputed = layout.recompute == Recompute::full &&
                                     layout.recompute_method.value_or(RecomputeMethod::uniform) == RecomputeMethod::uniform;
-            prediction = under_policies(dense_trace(sizes, recomputed ? Traced::recomputed_prediction : Traced::prediction), sizes,
-                                        kinds.plain_layers.front());
+            traces.prediction = record(sizes, {recomputed ? Part::Of::recomputed_prediction : Part::Of::prediction});
         }
-        return simulator::tensor_steps(kinds, plain, mixtures_of_shard, prediction.get(), sizes, stream_bytes(sizes));
+        return simulator::tensor_steps(kinds, traces, sizes, stream_bytes(sizes));
     }
 };
 
@@ -356,15 +361,6 @@ void ShardLayers::steps(const Layout& layout, int node, StepTable<MemoryDelta>& 
     state_->steps(layout, node, steps);
 }
 
-namespace {
-
-PieceSizes with_kept_steps(PieceSizes sizes) {
-    sizes.keep_steps = true;
-    return sizes;
-}
-
-}  // namespace
-
 const std::vector<std::int64_t>& ShardLayers::host_bytes(const Layout& layout) {
     const PieceSizes shard = sizes(layout);
     auto [entry, fresh] = state_->on_host.try_emplace(shard);
@@ -378,38 +374,23 @@ const std::vector<std::int64_t>& ShardLayers::host_bytes(const Layout& layout) {
         for (const PieceStep& step : trace.range(piece, false).steps) sum += step.op.name == "copy_to_host" ? step.op.bytes_read : 0;
         return sum;
     };
+    const auto add = [&](Part::Of what, int half, std::int64_t& sum) {
+        if (half == LayerKindHalves::kNone) return;
+        const Part part{what, static_cast<std::size_t>(half)};
+        sum += sent(*record(shard, part), piece_of(state_->half_of(part)));
+    };
     for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
-        const LayerKindHalves& halves = kinds.kinds[kind];
-        if (halves.mixer != LayerKindHalves::kNone)
-            bytes[kind] += sent(*dense_steps(shard, kinds.plain_layer(halves, halves.mixer)), Piece::attention);
-        if (halves.mixture)
-            bytes[kind] += sent(*mixture_steps(shard, LayerKinds::mixture_layer(halves), 1), Piece::mixture);
-        else if (halves.feed_forward != LayerKindHalves::kNone)
-            bytes[kind] += sent(*dense_steps(shard, kinds.plain_layer(halves, halves.feed_forward)), Piece::dense);
+        add(Part::Of::mixer, kinds.kinds[kind].mixer, bytes[kind]);
+        add(Part::Of::feed_forward, kinds.kinds[kind].feed_forward, bytes[kind]);
     }
     return bytes;
 }
 
-TracePointer ShardLayers::dense_steps(const PieceSizes& shard, std::size_t plain_layer, RingParts parts) {
-    PieceSizes sizes = with_kept_steps(shard);
-    TracePointer trace = state_->dense_trace(sizes, parts == RingParts::two ? Traced::two_parts : Traced::dense, plain_layer);
-    if (parts == RingParts::two) {
-        sizes.sequence = sizes.sequence / sizes.cp * 2;
-        sizes.cp = 2;
-    }
-    return state_->under_policies(std::move(trace), sizes, state_->kinds.plain_layers[plain_layer]);
-}
-
-TracePointer ShardLayers::prediction_steps(const PieceSizes& shard) {
-    const PieceSizes sizes = with_kept_steps(shard);
-    return state_->under_policies(state_->dense_trace(sizes, Traced::prediction), sizes, state_->kinds.plain_layers.front());
-}
-
-TracePointer ShardLayers::mixture_steps(const PieceSizes& shard, std::size_t layer, double received) {
-    const PieceSizes sizes = with_kept_steps(shard);
-    TracePointer trace =
-        received == 1 ? state_->mixture_trace(sizes, layer, 1) : State::kept(state_->recorded_mixture(sizes, layer, received));
-    return state_->under_policies(std::move(trace), sizes, state_->kinds.mixture_layers[layer]);
+TracePointer ShardLayers::record(const PieceSizes& shard, Part part, double received) {
+    PieceSizes sizes = shard;
+    sizes.keep_steps = true;
+    if (received == 1) return state_->record(sizes, part);
+    return state_->under_policies(State::kept(state_->recorded(sizes, part, received)), sizes, part);
 }
 
 KeptAndTaken ShardLayers::router_part(const Layout& layout) {

@@ -15,8 +15,14 @@
 
 namespace mgplan::simulator {
 
-/// A trace owned by this pointer, or one that is kept elsewhere.
-using TracePointer = std::shared_ptr<const PieceTrace>;
+/// The subject of a record: a half, by index in LayerKinds::mixers or feed_forwards, or the ends of the model.
+struct Part {
+    enum class Of : std::uint8_t { mixer, feed_forward, ends, prediction, recomputed_prediction };
+    Of what = Of::ends;
+    std::size_t index = 0;
+    bool operator==(const Part&) const = default;
+    [[nodiscard]] std::size_t hash() const { return hash_of(what, index); }
+};
 
 /// Not thread-safe. The workload must outlive it. Layouts must be valid. Switches of a layout are read from it (Layout::switches), not from
 /// the workload.
@@ -49,13 +55,8 @@ public:
     [[nodiscard]] KeptAndTaken router_part(const Layout& layout);
     /// Traces with their steps under the engine's policies, for the time model: created at each call, or shared recordings, which live as
     /// long as the last ShardLayers that shares them.
-    /// Dense pieces (embedding, mixer, dense MLP, norm and loss) of one of LayerKinds::plain_layers: a ring of more than four ranks is
-    /// represented by four parts, or by two with the same number of rows each.
-    enum class RingParts : std::uint8_t { all, two };
-    [[nodiscard]] TracePointer dense_steps(const PieceSizes& shard, std::size_t plain_layer, RingParts parts = RingParts::all);
-    [[nodiscard]] TracePointer prediction_steps(const PieceSizes& shard);
-    /// One of LayerKinds::mixture_layers; `received` as in trace_mixture().
-    [[nodiscard]] TracePointer mixture_steps(const PieceSizes& shard, std::size_t layer, double received);
+    /// A ring of more than four ranks is represented by four parts. `received`: as in trace_half().
+    [[nodiscard]] TracePointer record(const PieceSizes& shard, Part part, double received = 1);
     /// Tensors of every step, created at each call, with tokens spread evenly.
     [[nodiscard]] StepTable<TensorTrace> tensor_steps(const Layout& layout);
 

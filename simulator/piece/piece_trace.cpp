@@ -9,6 +9,7 @@
 
 #include "model/communicator/recording_communicator.hpp"
 #include "model/layers/context_parallel.hpp"
+#include "model/layers/decoder_layer.hpp"
 #include "model/layers/expert_bias.hpp"
 #include "model/layers/fp8_delayed.hpp"
 #include "model/layers/fp8_weight.hpp"
@@ -48,6 +49,8 @@ Layer recordable(const ModelSpec& model, Layer layer, const PieceSizes& sizes) {
         }
     }
     if (feed_forward_as<Mixture>(layer) != nullptr) layer.norms.order = LayerOrder::sequential;
+    // The norm that halves share is listed with the mixer, and each of them runs it.
+    if (!layer.mixer && layer.norms.order == LayerOrder::parallel_shared_norm) layer.norms.order = LayerOrder::parallel;
     return layer;
 }
 
@@ -71,7 +74,7 @@ struct Groups {
 
 model::WeightTable weights_of(model::Device& device, const ModelSpec& model, const ChunkLayers& layers, const PieceSizes& sizes,
                               const StageChunk& chunk) {
-    const auto* const mixture = feed_forward_as<Mixture>(layers.decoders.front());
+    const auto* const mixture = layers.decoders.empty() ? nullptr : feed_forward_as<Mixture>(layers.decoders.front());
     ParallelSizes parallel;
     parallel.tp = sizes.tp;
     parallel.cp = sizes.cp;
@@ -115,7 +118,7 @@ CpCommType exchange_traced(const PieceSizes& sizes) {
 bool takes_steps(const Layer& layer, const PieceSizes& sizes) {
     // An indexer scores the keys of all ranks at once, and a state sees the whole sequence of a share of the heads.
     const auto* const latent = mixer_as<LatentAttention>(layer);
-    if ((latent != nullptr && latent->index_heads > 0) || (layer.mixer && carries_state(*layer.mixer))) return false;
+    if ((latent != nullptr && latent->index_heads > 0) || !layer.mixer || carries_state(*layer.mixer)) return false;
     const bool by_steps = exchange_traced(sizes) == CpCommType::p2p || sizes.cp_comm_type == CpCommType::all_gather;
     return !sizes.whole_ring && by_steps && sizes.cp > kRingParts && sizes.cp % kRingParts == 0;
 }
@@ -153,66 +156,106 @@ struct Recorded {
     PieceSteps steps;
 };
 
-Recorded run_layers(const ModelSpec& model, const ChunkLayers& layers, const PieceSizes& sizes, std::int64_t depths,
-                    model::RoutingLog* routing, bool recomputed) {
-    StageSplitRequest request;
-    request.layers = 1;
-    request.mtp_layers = depths;
-    const StageSplit split = make_stage_split(request);
-    const StageChunk& contents = split.chunk(0, 0);
-    const auto* const mixture = feed_forward_as<Mixture>(layers.decoders.front());
-    model::MetaDevice device({.keep_allocations = true, .keep_ops = false, .stands_for = sizes.traits});
-    PieceRecorder recorder(device, sizes.keep_steps, sizes.engine == Engine::mgplan);
-    Groups groups(sizes, recorder);
+/// A rank that records the microbatch that runs on it.
+struct RecordingRank {
+    const PieceSizes sizes;
+    model::MetaDevice device;
+    PieceRecorder recorder;
+    Groups groups;
     model::RankContext context;
-    context.device = &device;
-    context.tp = &groups.tp;
-    context.cp = &groups.cp;
-    context.ep = &groups.ep;
-    context.etp = &groups.etp;
-    context.tp_cp = &groups.tp_cp;
-    context.sequence_parallel = sizes.sequence_parallel;
-    context.cp_comm_type = exchange_traced(sizes);
-    context.dtype = sizes.dtype;
-    context.norm_epsilon = model.norm_epsilon;
-    context.adds_path_in_norms = sizes.engine == Engine::mgplan;  // Megatron-LM's autograd adds gradients by separate kernels
-    // Transformer Engine's queries and keys are separate outputs of a rotation, and autograd joins their gradients by a copy.
-    context.attends_packed = sizes.engine == Engine::mgplan;
-    context.biases_in_products = sizes.engine == Engine::mgplan;              // for Megatron-LM see policy fuse_biases
-    if (sizes.engine == Engine::mgplan) context.offloaded = sizes.offloaded;  // for Megatron-LM see the policies of offload_policies.hpp
-    context.routing_log = routing;
+    model::MicrobatchContext microbatch;
+
+    RecordingRank(const ModelSpec& model, const PieceSizes& of)
+        : sizes(of),
+          device({.keep_allocations = true, .keep_ops = false, .stands_for = sizes.traits}),
+          recorder(device, sizes.keep_steps, sizes.engine == Engine::mgplan),
+          groups(sizes, recorder) {
+        const bool own = sizes.engine == Engine::mgplan;
+        context.device = &device;
+        context.tp = &groups.tp;
+        context.cp = &groups.cp;
+        context.ep = &groups.ep;
+        context.etp = &groups.etp;
+        context.tp_cp = &groups.tp_cp;
+        context.sequence_parallel = sizes.sequence_parallel;
+        context.cp_comm_type = exchange_traced(sizes);
+        context.dtype = sizes.dtype;
+        context.norm_epsilon = model.norm_epsilon;
+        context.adds_path_in_norms = own;  // Megatron-LM's autograd adds gradients by separate kernels
+        // Transformer Engine's queries and keys are separate outputs of a rotation, and autograd joins their gradients by a copy.
+        context.attends_packed = own;
+        context.biases_in_products = own;              // for Megatron-LM see policy fuse_biases
+        if (own) context.offloaded = sizes.offloaded;  // for Megatron-LM see the policies of offload_policies.hpp
+        microbatch.batch = sizes.micro_batch;
+        microbatch.sequence = sizes.sequence;
+    }
+
+    [[nodiscard]] Recorded recorded() const {
+        Recorded recorded{device.allocations(), recorder.ranges(), recorder.steps()};
+        // Weights exist before anything runs and belong to no piece; those of experts are most allocations.
+        const std::int64_t begin = recorded.ranges.front().begin;
+        std::erase_if(recorded.tensors, [begin](const model::AllocationRecord& tensor) {
+            const bool of_weight = tensor.category == MemoryCategory::parameters || tensor.category == MemoryCategory::gradients;
+            return of_weight && tensor.taken < begin;
+        });
+        return recorded;
+    }
+};
+
+/// Runs a layer's only half.
+Recorded run_half(const ModelSpec& model, const Layer& layer, const PieceSizes& sizes, model::RoutingLog* routing) {
+    RecordingRank rank(model, sizes);
     std::optional<model::ExpertBiases> biases;
-    if (mixture != nullptr && mixture->expert_bias)
-        context.expert_biases =
-            &biases.emplace(device, std::vector<std::int64_t>{0}, mixture->experts, model::statistics_dtype(sizes.dtype));
+    if (const auto* const mixture = feed_forward_as<Mixture>(layer); mixture != nullptr && mixture->expert_bias)
+        rank.context.expert_biases =
+            &biases.emplace(rank.device, std::vector<std::int64_t>{0}, mixture->experts, model::statistics_dtype(sizes.dtype));
+    rank.context.routing_log = routing;
+    // Blocks that layers share are listed with the embedding.
+    const model::WeightTable weights = weights_of(rank.device, model, {{layer}, {}}, sizes, {.embedding = true, .decoders = 1});
+    const model::DecoderLayer half(model::layer_site(model, layer, weights, "decoder.layers.0.", 0, sizes.modules));
+    model::DecoderLayer::Saved saved;
+    rank.device.set_listener(&rank.recorder);
+    const auto stream = [&] {
+        return rank.device.empty({sizes.rows_outside(), model.stream_width()}, sizes.dtype, MemoryCategory::activations, "residual stream");
+    };
+    // Parallel halves both read the layer's input and its output's gradient; their gradients of the input are added in the mixer.
+    const bool beside = layer.norms.order != LayerOrder::sequential;
+    model::Tensor x = stream();
+    if (layer.mixer) {
+        (void)half.attend(rank.context, rank.microbatch, x, saved);
+        x = {};
+        model::Tensor dy = stream();
+        (void)half.attend_backward(rank.context, rank.microbatch, std::move(dy), saved, beside ? stream() : model::Tensor());
+    } else {
+        (void)half.transform(rank.context, rank.microbatch, x, beside ? stream() : x, saved);
+        if (!beside) x = {};
+        const model::Tensor of_both = beside ? stream() : model::Tensor();
+        (void)half.transform_backward(rank.context, rank.microbatch, beside ? of_both : stream(), saved);
+    }
+    return rank.recorded();
+}
+
+/// Runs embedding, norm, loss and `depths` of multi-token prediction.
+Recorded run_ends(const ModelSpec& model, const std::optional<Layer>& prediction, const PieceSizes& sizes, std::int64_t depths,
+                  bool recomputed) {
+    RecordingRank rank(model, sizes);
+    const StageChunk contents{.embedding = true, .mtp = depths, .loss = true};
+    const ChunkLayers layers{{}, prediction};
     model::RecomputeChoice recompute;
     recompute.modules = sizes.modules;
-    if (recomputed) {
-        recompute.full = RecomputeMethod::uniform;
-        recompute.layers = 1;
-    }
-    const model::WeightTable weights = weights_of(device, model, layers, sizes, contents);
+    if (recomputed) recompute.full = RecomputeMethod::uniform;
+    const model::WeightTable weights = weights_of(rank.device, model, layers, sizes, contents);
     model::ModelChunk chunk(model, layers, contents, weights, recompute);
-    model::MicrobatchContext microbatch;
-    microbatch.batch = sizes.micro_batch;
-    microbatch.sequence = sizes.sequence;
     const auto ids_of = [&](std::string_view name) {
-        return device.empty({sizes.rows()}, Dtype::int32, MemoryCategory::activations, name);
+        return rank.device.empty({sizes.rows()}, Dtype::int32, MemoryCategory::activations, name);
     };
     const model::Tensor ids = ids_of("token ids"), targets = ids_of("target ids");
-    for (std::int64_t depth = 0; depth < depths; ++depth) microbatch.mtp_targets.push_back(ids_of("target ids"));
+    for (std::int64_t depth = 0; depth < depths; ++depth) rank.microbatch.mtp_targets.push_back(ids_of("target ids"));
     model::ChunkSaved saved;
-    device.set_listener(&recorder);
-    (void)chunk.forward(context, microbatch, ids, targets, saved);
-    (void)chunk.backward(context, microbatch, {}, 1, ids, targets, saved);
-    Recorded recorded{device.allocations(), recorder.ranges(), recorder.steps()};
-    // Weights exist before anything runs and belong to no piece; those of experts are most allocations.
-    const std::int64_t begin = recorded.ranges.empty() ? 0 : recorded.ranges.front().begin;
-    std::erase_if(recorded.tensors, [begin](const model::AllocationRecord& tensor) {
-        const bool of_weight = tensor.category == MemoryCategory::parameters || tensor.category == MemoryCategory::gradients;
-        return of_weight && tensor.taken < begin;
-    });
-    return recorded;
+    rank.device.set_listener(&rank.recorder);
+    (void)chunk.forward(rank.context, rank.microbatch, ids, targets, saved);
+    (void)chunk.backward(rank.context, rank.microbatch, {}, 1, ids, targets, saved);
+    return rank.recorded();
 }
 
 bool is_backward(const RecordedRange& range) {
@@ -257,7 +300,7 @@ void add_head(const Recorded& recorded, std::size_t head, std::vector<PieceRange
               backward ? end_of(ranges[head]) : first);
 }
 
-/// Adds one depth's pieces around its layer.
+/// Adds one depth's pieces around its layer, which has only a mixer.
 void add_depth(const Recorded& recorded, std::size_t mtp, std::vector<PieceRange>& pieces) {
     const std::vector<RecordedRange>& ranges = recorded.ranges;
     const RecordedRange& depth = ranges[mtp];
@@ -286,42 +329,16 @@ void add_depth(const Recorded& recorded, std::size_t mtp, std::vector<PieceRange
         const RecordedRange &embedding = at("mtp embedding forward"), &loss = at("loss forward");
         add(Piece::mtp_embedding, begin_of(embedding), end_of(embedding));
         add_front(begin_of(depth), begin_of(at("attention forward")), embedding);
-        add(Piece::mtp_end, end_of(at("mlp forward")), begin_of(loss));
+        add(Piece::mtp_end, end_of(at("attention forward")), begin_of(loss));
         add(Piece::mtp_rest, end_of(loss), end_of(depth));
         return;
     }
-    const RecordedRange &embedding = at("mtp embedding backward"), &layer = at("mlp backward");
+    const RecordedRange &embedding = at("mtp embedding backward"), &layer = at("attention backward");
     const RecordedRange* again = within("attention forward");
     add(Piece::mtp_embedding, begin_of(embedding), end_of(embedding));
     add(Piece::mtp_end, end_of(at("loss backward")), begin_of(again != nullptr ? *again : layer));
-    add(Piece::mtp_rest, again != nullptr ? end_of(at("mlp forward")) : begin_of(layer), begin_of(layer));
-    add_front(end_of(at("attention backward")), end_of(depth), embedding);
-}
-
-PieceTrace trace_layer(const ModelSpec& model, const Layer& traced, const PieceSizes& sizes, model::RoutingLog* routing) {
-    Recorded recorded = run_layers(model, {{traced}, {}}, sizes, 0, routing, false);
-    PieceTrace trace;
-    trace.tensors = std::move(recorded.tensors);
-    std::int64_t layer = 0;
-    const Piece mixer = traced.mixer && carries_state(*traced.mixer) ? Piece::recurrent : Piece::attention;
-    const Piece feed_forward = feed_forward_as<Mixture>(traced) != nullptr ? Piece::mixture : Piece::dense;
-    for (std::size_t i = 0; i < recorded.ranges.size(); ++i) {
-        const RecordedRange& range = recorded.ranges[i];
-        const auto add = [&](Piece piece) {
-            add_piece(trace.pieces, recorded, piece, is_backward(range), layer, begin_of(range), end_of(range));
-        };
-        if (range.name.starts_with("layer"))
-            layer = range.number;
-        else if (range.name.starts_with("embedding"))
-            add(Piece::embedding);
-        else if (range.name.starts_with("head"))
-            add_head(recorded, i, trace.pieces);
-        else if (range.name.starts_with("attention"))
-            add(mixer);
-        else if (range.name.starts_with("mlp"))
-            add(feed_forward);
-    }
-    return trace;
+    add(Piece::mtp_rest, again != nullptr ? end_of(*again) : begin_of(layer), begin_of(layer));
+    add_front(end_of(layer), end_of(depth), embedding);
 }
 
 }  // namespace
@@ -340,25 +357,28 @@ PieceRange& PieceTrace::range(Piece piece, bool backward, std::int64_t layer) {
     return const_cast<PieceRange&>(std::as_const(*this).range(piece, backward, layer));  // NOLINT(cppcoreguidelines-pro-type-const-cast)
 }
 
-bool PieceTrace::holds(Piece piece) const {
-    return std::any_of(pieces.begin(), pieces.end(), [&](const PieceRange& range) { return range.piece == piece; });
-}
-
-PieceTrace trace_dense_pieces(const ModelSpec& model, const Layer& layer, const PieceSizes& sizes) {
-    PieceTrace trace = trace_layer(model, recordable(model, layer, sizes), with_few_steps(layer, sizes), nullptr);
-    if (takes_steps(layer, sizes)) widen_gathered(trace, sizes.cp / kRingParts);
+PieceTrace trace_ends(const ModelSpec& model, const PieceSizes& sizes) {
+    Recorded recorded = run_ends(model, {}, sizes, 0, false);
+    PieceTrace trace;
+    trace.tensors = std::move(recorded.tensors);
+    for (std::size_t i = 0; i < recorded.ranges.size(); ++i) {
+        const RecordedRange& range = recorded.ranges[i];
+        if (range.name.starts_with("embedding"))
+            add_piece(trace.pieces, recorded, Piece::embedding, is_backward(range), 0, begin_of(range), end_of(range));
+        else if (range.name.starts_with("head"))
+            add_head(recorded, i, trace.pieces);
+    }
     return trace;
 }
 
-PieceTrace trace_prediction(const ModelSpec& model, const PieceSizes& sizes, bool recomputed) {
+PieceTrace trace_prediction(const ModelSpec& model, const LayerHalf& mixer, const PieceSizes& sizes, bool recomputed) {
     ModelSpec few = model;
     few.mtp_layers = std::min(model.mtp_layers, kMostDepths);
     few.mtp_repeated = false;  // a depth runs the same ops whether or not it shares weights
     few.window_layers.clear();
-    const Layer traced = recordable(few, layer_kinds(model).plain_layers.front(), sizes);
-    ChunkLayers layers{{traced}, traced};
-    if (!sizes.fuses_windows) layers.prediction->window = few.window_of_layer(1);
-    Recorded recorded = run_layers(few, layers, with_few_steps(traced, sizes), few.mtp_layers, nullptr, recomputed);
+    Layer traced = recordable(few, mixer.layer, sizes);
+    if (!sizes.fuses_windows) traced.window = few.window_of_layer(1);
+    Recorded recorded = run_ends(few, traced, with_few_steps(traced, sizes), few.mtp_layers, recomputed);
     PieceTrace trace;
     trace.tensors = std::move(recorded.tensors);
     for (std::size_t i = 0; i < recorded.ranges.size(); ++i) {
@@ -403,24 +423,32 @@ std::optional<PieceTrace> with_rows(const PieceTrace& one, const PieceTrace& two
     return result;
 }
 
-PieceTrace trace_mixture(const ModelSpec& model, const Layer& layer, const PieceSizes& sizes, double received) {
-    const Mixture& mixture = *feed_forward_as<Mixture>(layer);
-    PieceSizes rows = sizes;
-    rows.sequence = sizes.rows();
-    rows.micro_batch = rows.cp = 1;
-    // Lists the number of rows from every source to every expert; if that list would be huge, or `received` exceeds what all sources send,
-    // traces the same total number of rows instead, which overestimates.
-    const bool beyond = received > static_cast<double>(sizes.ep);
-    if (beyond ||
-        (received > 1 && static_cast<double>(sizes.etp) * static_cast<double>(sizes.ep) * static_cast<double>(mixture.experts) > 1e6)) {
-        rows.sequence =
-            static_cast<std::int64_t>(std::ceil(static_cast<double>(rows.sequence) * received / static_cast<double>(sizes.tp))) * sizes.tp;
-        return trace_layer(model, recordable(model, layer, rows), rows, nullptr);
+PieceTrace trace_half(const ModelSpec& model, const LayerHalf& half, const PieceSizes& sizes, double received) {
+    const Layer layer = recordable(model, half.layer, sizes);
+    PieceSizes traced = with_few_steps(layer, sizes);
+    std::optional<model::RoutingLog> routing;
+    if (!layer.mixer) {
+        traced.sequence = sizes.rows();
+        traced.micro_batch = traced.cp = 1;
     }
-    if (received == 1 || sizes.ep == 1) return trace_layer(model, recordable(model, layer, sizes), rows, nullptr);
-    model::RoutingLog routing;
-    routing.assume_alike(uneven_copies(mixture, sizes, received));
-    return trace_layer(model, recordable(model, layer, sizes), rows, &routing);
+    if (received > 1) {
+        const Mixture& mixture = *feed_forward_as<Mixture>(layer);
+        const auto ep = static_cast<double>(sizes.ep), tp = static_cast<double>(sizes.tp);
+        // Lists the number of rows from every source to every expert; if that list would be huge, or `received` exceeds what all sources
+        // send, traces the same total number of rows instead, which overestimates.
+        if (received > ep || static_cast<double>(sizes.etp) * ep * static_cast<double>(mixture.experts) > 1e6)
+            traced.sequence = static_cast<std::int64_t>(std::ceil(static_cast<double>(traced.sequence) * received / tp)) * sizes.tp;
+        else
+            routing.emplace().assume_alike(uneven_copies(mixture, sizes, received));
+    }
+    Recorded recorded = run_half(model, layer, traced, routing ? &*routing : nullptr);
+    PieceTrace trace;
+    trace.tensors = std::move(recorded.tensors);
+    for (const RecordedRange& range : recorded.ranges) {
+        if (range.depth == 0) add_piece(trace.pieces, recorded, piece_of(half), is_backward(range), 0, begin_of(range), end_of(range));
+    }
+    if (takes_steps(layer, sizes)) widen_gathered(trace, sizes.cp / kRingParts);
+    return trace;
 }
 
 }  // namespace mgplan::simulator

@@ -53,9 +53,10 @@ enum class Piece : std::uint8_t {
 };
 inline constexpr int kPieces = 11;
 
-/// The piece as which a mixer is recorded.
-[[nodiscard]] inline Piece piece_of_mixer(const LayerHalf& mixer) {
-    return mixer.carries_state ? Piece::recurrent : Piece::attention;
+/// The piece as which a mixer or a feed-forward is recorded.
+[[nodiscard]] inline Piece piece_of(const LayerHalf& half) {
+    if (half.layer.mixer) return half.carries_state ? Piece::recurrent : Piece::attention;
+    return half.mixture ? Piece::mixture : Piece::dense;
 }
 
 /// The part of the trace in which one piece ran; times as in AllocationRecord.
@@ -69,7 +70,7 @@ struct PieceRange {
     [[nodiscard]] bool contains(std::int64_t when) const { return when >= begin && when < end; }
 };
 
-/// One microbatch forward and backward through a layer between embedding and head.
+/// One microbatch forward and backward through one half of a layer, or through embedding and head.
 struct PieceTrace {
     std::vector<model::AllocationRecord> tensors;
     std::vector<PieceRange> pieces;
@@ -77,19 +78,21 @@ struct PieceTrace {
     /// A piece's range, in the last layer that has it unless `layer` is given; asserts that it exists.
     [[nodiscard]] const PieceRange& range(Piece piece, bool backward, std::int64_t layer = -1) const;
     [[nodiscard]] PieceRange& range(Piece piece, bool backward, std::int64_t layer = -1);
-    [[nodiscard]] bool holds(Piece piece) const;
 };
 
 /// Ranks of a ring that are traced if it has more and they divide it; the steps of all others are equal.
 inline constexpr std::int64_t kRingParts = 4;
-/// Traces embedding, mixer, dense MLP and head: everything except MoE. The model may have features that no device computes yet, as long as
-/// they do not change a size. `layer`: one of the model's without MoE (LayerKinds::plain_layers).
-[[nodiscard]] PieceTrace trace_dense_pieces(const ModelSpec& model, const Layer& layer, const PieceSizes& sizes);
+/// Traces one half of a layer (LayerKinds::mixers, feed_forwards). The model may have features that no device computes yet, as long as
+/// they do not change a size. A feed-forward depends only on the number of rows, not on how sequences and cp divide them. `received`:
+/// tokens that this rank's experts receive relative to the even split, at least 1; the number that each rank sends does not change.
+[[nodiscard]] PieceTrace trace_half(const ModelSpec& model, const LayerHalf& half, const PieceSizes& sizes, double received = 1);
+/// Traces embedding, norm and loss.
+[[nodiscard]] PieceTrace trace_ends(const ModelSpec& model, const PieceSizes& sizes);
 /// Maximum number of traced depths of multi-token prediction: the first, the last, and one that represents those between them.
 inline constexpr std::int64_t kMostDepths = 3;
-/// Traces norm, loss and multi-token prediction around its layers, which are the decoder's; the model must have multi-token prediction.
-/// `recomputed`: under full, uniform recompute.
-[[nodiscard]] PieceTrace trace_prediction(const ModelSpec& model, const PieceSizes& sizes, bool recomputed);
+/// Traces norm, loss and multi-token prediction around layers of this mixer; the model must have multi-token prediction. `recomputed`:
+/// under full, uniform recompute.
+[[nodiscard]] PieceTrace trace_prediction(const ModelSpec& model, const LayerHalf& mixer, const PieceSizes& sizes, bool recomputed);
 /// Extrapolates a trace linearly to `rows` rows (or sequences) from those with `rows_of_one` rows and twice that. Scratch with a size limit
 /// may come out too large. If rows do not spread evenly over experts, the first experts of the model get one more copy from every source,
 /// which is not included. Nothing if the traces differ in more than sizes.
@@ -97,9 +100,5 @@ inline constexpr std::int64_t kMostDepths = 3;
                                                   std::int64_t rows_of_one = 1, bool with_steps = true);
 /// A trace's tensors and ranges, without steps.
 [[nodiscard]] PieceTrace without_steps(const PieceTrace& trace);
-/// Traces a MoE layer of the model (LayerKinds::mixture_layers). Only the number of rows matters, not how sequences
-/// and cp divide them. `received`: tokens that this rank's experts receive relative to the even split, at least 1; the number that each
-/// rank sends does not change.
-[[nodiscard]] PieceTrace trace_mixture(const ModelSpec& model, const Layer& layer, const PieceSizes& sizes, double received = 1);
 
 }  // namespace mgplan::simulator

@@ -81,13 +81,30 @@ struct ShardKey {
     return key;
 }
 
-/// The key of a MoE half-layer, which depends on rows but not on how sequences and context parallelism divide them: fields that only other
+/// The key of a mixer.
+[[nodiscard]] constexpr ShardKey mixer_alone(ShardKey key) {
+    key = without_experts(key);
+    key.modules = without(key.modules, {RecomputeModule::mlp});
+    return key;
+}
+
+/// The key of embedding and head, which no recompute of a module reaches.
+[[nodiscard]] constexpr ShardKey ends_alone(ShardKey key) {
+    key = without_experts(key);
+    key.cp_comm_type = CpCommType::p2p;
+    key.modules = {};
+    return key;
+}
+
+/// The key of a feed-forward, which depends on rows but not on how sequences and context parallelism divide them: fields that only other
 /// pieces depend on are set to their defaults.
-[[nodiscard]] constexpr ShardKey mixture_alone(ShardKey key) {
+[[nodiscard]] constexpr ShardKey feed_forward_alone(ShardKey key, bool mixture) {
     using enum RecomputeModule;
+    if (!mixture) key = without_experts(key);
     key.cp = key.micro_batch = 1;
     key.cp_comm_type = CpCommType::p2p;
-    key.modules = without(key.modules, {core_attn, mlp, mla_up_proj});
+    key.modules = without(key.modules, {core_attn, mla_up_proj});
+    if (mixture) key.modules = without(key.modules, {mlp});
     return key;
 }
 

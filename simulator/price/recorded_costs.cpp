@@ -228,14 +228,15 @@ PieceCost price_piece(const PieceSteps& forward, const PieceSteps& backward, con
 
 namespace {
 
-/// Costs of the halves of one of LayerKinds::plain_layers. `windowed`: of the mixer with the model's window.
-struct PlainCosts {
-    PieceCost mixer, windowed, feed_forward;
+/// Costs of a mixer. `windowed`: with the model's window.
+struct MixerCosts {
+    PieceCost whole, windowed;
 };
 
 /// Costs that do not depend on experts.
 struct DenseCosts {
-    std::vector<PlainCosts> layers;  ///< by LayerKinds::plain_layers
+    std::vector<MixerCosts> mixers;        ///< by LayerKinds::mixers
+    std::vector<PieceCost> feed_forwards;  ///< by LayerKinds::feed_forwards; 0 for those of experts
     PieceCost embedding, head;
     PieceCost prediction;  ///< one depth of multi-token prediction without its layer, embedding and loss
 };
@@ -298,16 +299,14 @@ struct RecordedCosts::State {
         return price(piece, trace.range(piece, false).steps, trace.range(piece, true).steps, shard);
     }
 
-    /// Attention of a plain layer, recorded for exactly these sizes with the given window.
-    [[nodiscard]] PieceCost recorded_attention(const Shard& shard, const PieceSizes& sizes, std::int64_t window,
-                                               std::size_t plain_layer) const {
-        Layer layer = kinds.plain_layers[plain_layer];
-        layer.window = window;
+    /// Attention, recorded for exactly these sizes with the given window.
+    [[nodiscard]] PieceCost recorded_attention(const Shard& shard, const PieceSizes& sizes, std::int64_t window, LayerHalf mixer) const {
+        mixer.layer.window = window;
         PieceSizes whole = sizes;
         whole.fuses_windows = false;
         whole.keep_steps = whole.whole_ring = true;
-        PieceTrace trace = trace_dense_pieces(workload.model, layer, whole);
-        const PolicyContext context{workload.model, layer, workload.training, whole};
+        PieceTrace trace = trace_half(workload.model, mixer, whole);
+        const PolicyContext context{workload.model, mixer.layer, workload.training, whole};
         if (sizes.engine == Engine::megatron)
             apply_megatron_policies(trace, context);
         else
@@ -317,8 +316,11 @@ struct RecordedCosts::State {
 
     /// Attention over a larger ring, extrapolated from the recording of `four` parts; nothing if the steps do not allow it.
     [[nodiscard]] std::optional<PieceCost> ring_attention(const Shard& shard, const PieceSizes& sizes, const PieceTrace& four,
-                                                          std::size_t plain_layer) const {
-        const TracePointer record = records.dense_steps(sizes, plain_layer, ShardLayers::RingParts::two);
+                                                          std::size_t mixer) const {
+        PieceSizes of_two = sizes;
+        of_two.sequence = sizes.sequence / sizes.cp * 2;
+        of_two.cp = 2;
+        const TracePointer record = records.record(of_two, {Part::Of::mixer, mixer});
         const PieceTrace& two = *record;
         if (sizes.cp_comm_type != CpCommType::all_gather)
             return further_parts(price(two, Piece::attention, shard), price(four, Piece::attention, shard), sizes.cp);
@@ -336,25 +338,26 @@ struct RecordedCosts::State {
                              price(Piece::attention, forward_of_four, backward_of_four, shard), sizes.cp);
     }
 
-    /// Sets the costs of the mixer of a plain layer from its trace.
-    void price_mixer(const Shard& shard, const PieceSizes& sizes, const PieceTrace& trace, std::size_t plain_layer,
-                     PlainCosts& costs) const {
-        const Mixer& mixer = *kinds.plain_layers[plain_layer].mixer;
-        if (carries_state(mixer)) {
-            costs.mixer = price(trace, Piece::recurrent, shard);
+    [[nodiscard]] MixerCosts price_mixer(const Shard& shard, const PieceSizes& sizes, std::size_t index) const {
+        const LayerHalf& mixer = kinds.mixers[index];
+        const TracePointer record = records.record(sizes, {Part::Of::mixer, index});
+        const PieceTrace& trace = *record;
+        if (mixer.carries_state) {
+            MixerCosts costs{price(trace, Piece::recurrent, shard), {}};
             // tp divides its heads.
-            costs.mixer.forward_flops += model_flops_of_state(mixer, static_cast<double>(sizes.rows()) / static_cast<double>(sizes.tp));
-            return;
+            costs.whole.forward_flops +=
+                model_flops_of_state(*mixer.layer.mixer, static_cast<double>(sizes.rows()) / static_cast<double>(sizes.tp));
+            return costs;
         }
         const std::int64_t window = model().sliding_window;
         const bool ring = sizes.cp > kRingParts && sizes.cp_comm_type != CpCommType::a2a;
         std::optional<PieceCost> attention;
         if (window == 0 || sizes.fuses_windows) {
             const bool whole = !ring || sizes.cp % kRingParts != 0;
-            attention = whole ? price(trace, Piece::attention, shard) : ring_attention(shard, sizes, trace, plain_layer);
+            attention = whole ? price(trace, Piece::attention, shard) : ring_attention(shard, sizes, trace, index);
         }
-        costs.mixer = attention ? *attention : recorded_attention(shard, sizes, 0, plain_layer);
-        costs.windowed = window > 0 ? recorded_attention(shard, sizes, window, plain_layer) : costs.mixer;
+        const PieceCost whole = attention ? *attention : recorded_attention(shard, sizes, 0, mixer);
+        return {whole, window > 0 ? recorded_attention(shard, sizes, window, mixer) : whole};
     }
 
     /// The shard with the rates of the layer's precision.
@@ -365,20 +368,19 @@ struct RecordedCosts::State {
 
     [[nodiscard]] DenseCosts price_dense(const Shard& shard, const PieceSizes& sizes) const {
         DenseCosts costs;
-        for (std::size_t i = 0; i < kinds.plain_layers.size(); ++i) {
-            const TracePointer record = records.dense_steps(sizes, i);
-            const PieceTrace& trace = *record;
-            const Layer& layer = kinds.plain_layers[i];
-            const Shard of_layer = at_precision_of(layer, shard);
-            PlainCosts& halves = costs.layers.emplace_back();
-            if (layer.mixer) price_mixer(of_layer, sizes, trace, i, halves);
-            if (trace.holds(Piece::dense)) halves.feed_forward = price(trace, Piece::dense, of_layer);
-            if (i > 0) continue;
-            costs.embedding = price(trace, Piece::embedding, shard);
-            costs.head = both(price(trace, Piece::norm, shard), price(trace, Piece::loss, shard));
+        for (std::size_t i = 0; i < kinds.mixers.size(); ++i)
+            costs.mixers.push_back(price_mixer(at_precision_of(kinds.mixers[i].layer, shard), sizes, i));
+        for (std::size_t i = 0; i < kinds.feed_forwards.size(); ++i) {
+            const LayerHalf& half = kinds.feed_forwards[i];
+            PieceCost& cost = costs.feed_forwards.emplace_back();
+            if (!half.mixture)
+                cost = price(*records.record(sizes, {Part::Of::feed_forward, i}), Piece::dense, at_precision_of(half.layer, shard));
         }
+        const TracePointer ends = records.record(sizes, {Part::Of::ends});
+        costs.embedding = price(*ends, Piece::embedding, shard);
+        costs.head = both(price(*ends, Piece::norm, shard), price(*ends, Piece::loss, shard));
         if (model().mtp_layers > 0) {
-            const TracePointer prediction = records.prediction_steps(sizes);
+            const TracePointer prediction = records.record(sizes, {Part::Of::prediction});
             costs.prediction = both(price(*prediction, Piece::mtp_front, shard), price(*prediction, Piece::mtp_end, shard));
         }
         return costs;
@@ -388,52 +390,53 @@ struct RecordedCosts::State {
         return priced->dense.of({without_experts(sizes), links}, [&] { return price_dense(shard, sizes); });
     }
 
-    [[nodiscard]] MixtureCosts price_mixture(const Shard& of_training, const PieceSizes& sizes, std::size_t layer) const {
-        const Shard shard = at_precision_of(kinds.mixture_layers[layer], of_training);
-        const TracePointer trace = records.mixture_steps(sizes, layer, shard.busiest_experts);
+    [[nodiscard]] MixtureCosts price_mixture(const Shard& of_training, const PieceSizes& sizes, std::size_t feed_forward) const {
+        const Shard shard = at_precision_of(kinds.feed_forwards[feed_forward].layer, of_training);
+        const TracePointer trace = records.record(sizes, {Part::Of::feed_forward, feed_forward}, shard.busiest_experts);
         const PieceSteps &forward = trace->range(Piece::mixture, false).steps, &backward = trace->range(Piece::mixture, true).steps;
         return {price(Piece::mixture, forward, backward, shard), price_piece(router_steps(forward), router_steps(backward), shard),
                 mixture_nodes(forward, backward, shard)};
     }
 
-    /// One of LayerKinds::mixture_layers without hidden exchanges.
-    const MixtureCosts& mixture_costs(const Shard& shard, const PieceSizes& sizes, const LinksKey& links, std::size_t layer) {
-        ShardKey half = mixture_alone(sizes);
+    /// A feed-forward of experts without hidden exchanges.
+    const MixtureCosts& mixture_costs(const Shard& shard, const PieceSizes& sizes, const LinksKey& links, std::size_t feed_forward) {
+        ShardKey half = feed_forward_alone(sizes, true);
         // The sums of the load-balancing loss run over tp and cp, whatever the number of rows.
         if (model().moe->auxiliary_loss > 0) half.cp = sizes.cp;
-        return priced->mixtures.of({half, links, false, sizes.rows(), layer}, [&] { return price_mixture(shard, sizes, layer); });
+        return priced->mixtures.of({half, links, false, sizes.rows(), feed_forward},
+                                   [&] { return price_mixture(shard, sizes, feed_forward); });
     }
 
     LayerCosts costs(const CostKey& key, const Shard& shard, PieceSizes sizes, bool with_mixtures) {
         sizes.switches = key.shard.switches;
         const DenseCosts& pieces = dense_costs(shard, sizes, key.links);
         LayerCosts costs;
-        costs.attention = pieces.layers.front().mixer;
-        const bool plain = std::any_of(kinds.kinds.begin(), kinds.kinds.end(), [](const LayerKindHalves& kind) { return !kind.mixture; });
-        if (plain) costs.dense_mlp = pieces.layers.front().feed_forward;
-        std::vector<const MixtureCosts*> mixtures;  // by LayerKinds::mixture_layers
+        if (!pieces.mixers.empty()) costs.attention = pieces.mixers.front().whole;
+        if (!pieces.feed_forwards.empty()) costs.dense_mlp = pieces.feed_forwards.front();
+        const auto mixture_of = [&](int feed_forward) -> const MixtureCosts& {
+            return mixture_costs(shard, sizes, key.links, static_cast<std::size_t>(feed_forward));
+        };
         if (with_mixtures && kinds.mixture() != LayerKindHalves::kNone) {
-            for (std::size_t layer = 0; layer < kinds.mixture_layers.size(); ++layer)
-                mixtures.push_back(&mixture_costs(shard, sizes, key.links, layer));
-            costs.experts = mixtures.front()->all;
-            costs.router = mixtures.front()->router;
+            const MixtureCosts& mixture = mixture_of(kinds.mixture());
+            costs.experts = mixture.all;
+            costs.router = mixture.router;
         }
         costs.layers.reserve(kinds.size());
         for (const LayerKindHalves& kind : kinds.kinds) {
             LayerCosts::Layer& layer = costs.layers.emplace_back();
             layer.mixture = kind.mixture;
             if (kind.mixer != LayerKindHalves::kNone) {
-                const PlainCosts& halves = pieces.layers[kinds.plain_layer(kind, kind.mixer)];
-                layer.cost = kind.windowed ? halves.windowed : halves.mixer;
+                const MixerCosts& mixer = pieces.mixers[static_cast<std::size_t>(kind.mixer)];
+                layer.cost = kind.windowed ? mixer.windowed : mixer.whole;
             }
             if (kind.mixture) {
-                if (mixtures.empty()) continue;
-                const MixtureCosts& mixture = *mixtures[LayerKinds::mixture_layer(kind)];
+                if (!with_mixtures) continue;
+                const MixtureCosts& mixture = mixture_of(kind.feed_forward);
                 const PieceCost mixer = layer.cost;
                 layer.cost += mixture.all;
                 if (key.overlap_moe) hide_exchanges(layer.cost, mixer, mixture.nodes, shard);
             } else if (kind.feed_forward != LayerKindHalves::kNone) {
-                layer.cost += pieces.layers[kinds.plain_layer(kind, kind.feed_forward)].feed_forward;
+                layer.cost += pieces.feed_forwards[static_cast<std::size_t>(kind.feed_forward)];
             }
         }
         costs.embedding = pieces.embedding;

@@ -57,7 +57,7 @@ struct CostKey {
     LinksKey links;
     bool overlap_moe = false;  ///< of whole layers
     std::int64_t rows = 0;     ///< of a MoE layer alone
-    std::size_t layer = 0;     ///< its index in LayerKinds::mixture_layers
+    std::size_t layer = 0;     ///< its index in LayerKinds::feed_forwards
     bool operator==(const CostKey&) const = default;
     [[nodiscard]] std::size_t hash() const {
         const auto& [shard_, links_, overlap_moe_, rows_, layer_] = *this;

@@ -92,33 +92,26 @@ double model_flops(const ModelSpec& model, const BatchSpec& batch) {
     }
     const LayerKinds kinds = layer_kinds(counted);
     std::vector<double> mixers, feed_forwards;
-    double loss = 0, ends = 0;  // GEMMs before and after the layers: of residual streams (Gemma 3n)
-    for (std::size_t i = 0; i < kinds.plain_layers.size(); ++i) {
-        const PieceTrace trace = trace_dense_pieces(counted, kinds.plain_layers[i], one);
-        if (i < kinds.mixers.size()) {
-            const double of_state = kinds.mixers[i].carries_state
-                                        ? 3 * model_flops_of_state(*kinds.mixers[i].layer.mixer, static_cast<double>(batch.sequence))
-                                        : 0;
-            mixers.push_back(flops_of(trace, piece_of_mixer(kinds.mixers[i]), packed_attention(batch).share) + of_state);
-        }
-        if (trace.holds(Piece::dense)) feed_forwards.push_back(flops_of(trace, Piece::dense));
-        if (i > 0) continue;
-        loss = flops_of(trace, Piece::loss);
-        ends = flops_of(trace, Piece::embedding) + flops_of(trace, Piece::norm);
+    for (const LayerHalf& mixer : kinds.mixers) {
+        const double of_state = mixer.carries_state ? 3 * model_flops_of_state(*mixer.layer.mixer, static_cast<double>(batch.sequence)) : 0;
+        mixers.push_back(flops_of(trace_half(counted, mixer, one), piece_of(mixer), packed_attention(batch).share) + of_state);
     }
-    const double mixture =
-        kinds.mixture() == LayerKindHalves::kNone ? 0 : flops_of(trace_mixture(counted, kinds.mixture_layers.front(), one), Piece::mixture);
+    for (const LayerHalf& half : kinds.feed_forwards) feed_forwards.push_back(flops_of(trace_half(counted, half, one), piece_of(half)));
+    const PieceTrace trace = trace_ends(counted, one);
+    const double loss = flops_of(trace, Piece::loss);
+    // GEMMs before and after the layers: of residual streams (Gemma 3n)
+    const double ends = flops_of(trace, Piece::embedding) + flops_of(trace, Piece::norm);
     const auto of_half = [](const std::vector<double>& halves, int half) {
         return half == LayerKindHalves::kNone ? 0.0 : halves[static_cast<std::size_t>(half)];
     };
     const auto of_layer = [&](std::size_t index) {
         const LayerKindHalves& kind = kinds.kinds[index];
-        return of_half(mixers, kind.mixer) + (kind.mixture ? mixture : of_half(feed_forwards, kind.feed_forward));
+        return of_half(mixers, kind.mixer) + of_half(feed_forwards, kind.feed_forward);
     };
     double flops = loss + ends;
     for (const std::uint16_t kind : kinds.of_layer) flops += of_layer(kind);
     if (model.mtp_layers > 0) {
-        const double front = flops_of(trace_prediction(counted, one, false), Piece::mtp_front);
+        const double front = flops_of(trace_prediction(counted, kinds.mixers.front(), one, false), Piece::mtp_front);
         flops += static_cast<double>(model.mtp_layers) * (front + of_layer(kinds.of_prediction) + loss);
     }
     return flops * static_cast<double>(batch.global_batch);

@@ -156,15 +156,22 @@ TEST_P(ChunkProfileOf, IsThatOfTheWholeChunk) {
         const PieceSizes sizes = sizes_of(task);
         const bool full = c.recompute == Recompute::full;
         const LayerKinds kinds = layer_kinds(model);
-        std::vector<PieceProfiles> plain;
-        for (const Layer& layer : kinds.plain_layers) plain.push_back(piece_profiles(trace_dense_pieces(model, layer, sizes)));
-        std::vector<PieceProfiles> mixtures;
-        for (const Layer& layer : kinds.mixture_layers) mixtures.push_back(piece_profiles(trace_mixture(model, layer, sizes)));
-        ShardProfiles shard = shard_profiles(kinds, plain, mixtures, sizes, model.hidden, model.streams());
-        ShardProfiles without = shard_profiles(kinds, plain, {}, sizes, model.hidden, model.streams());
+        const auto profile_of = [&](const LayerHalf& half) {
+            return piece_profiles(trace_half(model, half, sizes))[static_cast<std::size_t>(piece_of(half))];
+        };
+        ShardValues<OpProfile> pieces, dense;
+        pieces.set_ends(piece_profiles(trace_ends(model, sizes)));
+        for (const LayerHalf& mixer : kinds.mixers) pieces.mixers.push_back(profile_of(mixer));
+        dense = pieces;
+        for (const LayerHalf& half : kinds.feed_forwards) {
+            pieces.feed_forwards.push_back(profile_of(half));
+            dense.feed_forwards.push_back(half.mixture ? PassProfile{} : pieces.feed_forwards.back());
+        }
+        ShardProfiles shard = shard_profiles(kinds, pieces, sizes, model.hidden, model.streams());
+        ShardProfiles without = shard_profiles(kinds, dense, sizes, model.hidden, model.streams());
         if (model.mtp_layers > 0) {
             for (const bool again : {false, true}) {
-                const std::vector<OpProfile> steps = prediction_profiles(trace_prediction(model, sizes, again));
+                const std::vector<OpProfile> steps = prediction_profiles(trace_prediction(model, kinds.mixers.front(), sizes, again));
                 for (ShardProfiles* profiles : {&shard, &without}) profiles->steps.set_predictions(again, steps);
             }
         }
@@ -172,8 +179,8 @@ TEST_P(ChunkProfileOf, IsThatOfTheWholeChunk) {
         StepTable<MemoryDelta> deltas = deltas_of(without.steps);
         for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
             if (!kinds.kinds[kind].mixture) continue;
-            const PassProfile& mixture = mixtures.front()[static_cast<std::size_t>(Piece::mixture)];
-            deltas.set_layer(kind, nested(deltas_of(mixer_values<OpProfile>(kinds, plain, kinds.kinds[kind])), deltas_of(mixture)));
+            const PassProfile& mixture = pieces.feed_forwards[static_cast<std::size_t>(kinds.kinds[kind].feed_forward)];
+            deltas.set_layer(kind, nested(deltas_of(pieces.mixer(kinds.kinds[kind])), deltas_of(mixture)));
         }
         const ChunkRecompute recompute{c.method, c.recompute_layers};
         for (int stage = 0; stage < static_cast<int>(task.layout.sizes.pp); ++stage) {

@@ -70,7 +70,7 @@ PieceTrace trace_of(const ModelSpec& model, EnumSet<RecomputeModule> modules = {
     sizes.sequence = 4096;
     sizes.keep_steps = true;
     sizes.modules = modules;
-    return trace_dense_pieces(model, layer_kinds(model).plain_layers.front(), sizes);
+    return trace_half(model, layer_kinds(model).mixers.front(), sizes);
 }
 
 /// Bytes that the mixer of the first layer keeps for its backward, on one rank of one sequence.
@@ -197,7 +197,7 @@ TEST(DeepSeekV4, QueriesSeeAWindowAndCompressedKeys) {
     PieceSizes sizes;
     sizes.sequence = 96;
     sizes.keep_steps = true;
-    const PieceTrace trace = trace_dense_pieces(layers_of({128}), layer_kinds(layers_of({128})).plain_layers.front(), sizes);
+    const PieceTrace trace = trace_half(layers_of({128}), layer_kinds(layers_of({128})).mixers.front(), sizes);
     for (const PieceStep& step : trace.range(Piece::recurrent, false).steps) EXPECT_NE(step.op.name, "compress_keys");
 }
 

@@ -178,7 +178,7 @@ TEST(HybridCosts, MegatronsKernelsKeepMore) {
         const auto mixer = static_cast<std::size_t>(
             std::find_if(kinds.mixers.begin(), kinds.mixers.end(), [](const LayerHalf& half) { return half.carries_state; }) -
             kinds.mixers.begin());
-        PieceTrace trace = trace_dense_pieces(model, kinds.plain_layers[mixer], sizes);
+        PieceTrace trace = trace_half(model, kinds.mixers[mixer], sizes);
         const auto walks = [&](bool backward) {
             std::vector<model::OwnKernels> found;
             for (const PieceStep& step : trace.range(Piece::recurrent, backward).steps) {
@@ -198,7 +198,7 @@ TEST(HybridCosts, MegatronsKernelsKeepMore) {
         EXPECT_EQ(bytes_named(trace, "delta rule workspace") > 0, !scans);
         double own = 0;
         for (const PieceStep& step : trace.range(Piece::recurrent, false).steps) own += step.op.name == "delta_rule" ? step.op.flops : 0;
-        apply_megatron_policies(trace, {model, kinds.plain_layers[mixer], work.training, sizes});
+        apply_megatron_policies(trace, {model, kinds.mixers[mixer].layer, work.training, sizes});
         EXPECT_EQ(walks(false).size() + walks(true).size(), 0U) << "kernels of Triton";
         EXPECT_EQ(bytes_named(trace, "scan workspace"), 0);
         EXPECT_EQ(bytes_named(trace, "delta rule workspace"), 0);
@@ -238,9 +238,9 @@ struct StateUnderContext {
         sizes.engine = engine;
         sizes.keep_steps = true;
         sizes.traits.kind = model::DeviceKind::cuda;
-        trace = trace_dense_pieces(model, kinds.plain_layers[mixer], sizes);
+        trace = trace_half(model, kinds.mixers[mixer], sizes);
         const Workload work = dgx_workload(model);
-        if (engine == Engine::megatron) apply_megatron_policies(trace, {model, kinds.plain_layers[mixer], work.training, sizes});
+        if (engine == Engine::megatron) apply_megatron_policies(trace, {model, kinds.mixers[mixer].layer, work.training, sizes});
     }
     /// What each all-to-all over cp takes, forward or backward.
     [[nodiscard]] std::vector<std::int64_t> exchanges(bool backward) const {
@@ -322,9 +322,9 @@ std::vector<std::pair<std::string, std::int64_t>> scratch_of_rules(const ModelSp
     sizes.tp = 2;
     sizes.engine = Engine::megatron;
     sizes.traits.kind = device;
-    PieceTrace trace = trace_dense_pieces(spec, kinds.plain_layers[mixer], sizes);
+    PieceTrace trace = trace_half(spec, kinds.mixers[mixer], sizes);
     const Workload work = dgx_workload(spec);
-    apply_megatron_policies(trace, {spec, kinds.plain_layers[mixer], work.training, sizes});
+    apply_megatron_policies(trace, {spec, kinds.mixers[mixer].layer, work.training, sizes});
     std::map<std::int64_t, std::pair<std::string, std::int64_t>> taken, returned;
     for (const auto& tensor : trace.tensors) {
         const auto named = [&](std::string_view words) { return tensor.name.find(words) != std::string_view::npos; };

@@ -99,7 +99,22 @@ TEST(ShardKey, HalvesOfALayerLeaveOutWhatOnlyTheOtherDependsOn) {
     mixture.cp = mixture.micro_batch = 1;
     mixture.cp_comm_type = CpCommType::p2p;
     mixture.modules = {moe_act, layernorm, moe, shared_experts, kNew};
-    EXPECT_EQ(mixture_alone(key), mixture);
+    EXPECT_EQ(feed_forward_alone(key, true), mixture);
+
+    ShardKey mlp_half = dense;
+    mlp_half.cp = mlp_half.micro_batch = 1;
+    mlp_half.cp_comm_type = CpCommType::p2p;
+    mlp_half.modules = {mlp, layernorm, kNew};
+    EXPECT_EQ(feed_forward_alone(key, false), mlp_half);
+
+    ShardKey mixer = dense;
+    mixer.modules = {core_attn, layernorm, mla_up_proj, kNew};
+    EXPECT_EQ(mixer_alone(key), mixer);
+
+    ShardKey ends = dense;
+    ends.cp_comm_type = CpCommType::p2p;
+    ends.modules = {};
+    EXPECT_EQ(ends_alone(key), ends);
 }
 
 }  // namespace

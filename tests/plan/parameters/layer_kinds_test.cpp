@@ -53,9 +53,11 @@ TEST(LayerKinds, OfFieldsAreAttentionWithAnMlpOrExpertsAndAWindowOrNone) {
     EXPECT_THAT(kinds.of_layer, ElementsAre(0, 1, 2, 1));
     EXPECT_THAT(kinds.without_window, ElementsAre(0, 1, 1)) << "a window changes no parameter and no tensor";
     EXPECT_THAT(kinds.first_layer, ElementsAre(0, 1, 2));
-    EXPECT_EQ(kinds.plain_layers.size(), 1U);
-    EXPECT_TRUE(feed_forward_as<Mlp>(kinds.plain_layers.front()));
-    EXPECT_TRUE(feed_forward_as<Mixture>(kinds.mixture_layers.front()));
+    EXPECT_FALSE(kinds.mixers.front().layer.feed_forward);
+    ASSERT_EQ(kinds.feed_forwards.size(), 2U);
+    EXPECT_TRUE(feed_forward_as<Mlp>(kinds.feed_forwards[0].layer));
+    EXPECT_TRUE(feed_forward_as<Mixture>(kinds.feed_forwards[1].layer));
+    EXPECT_FALSE(kinds.feed_forwards[1].layer.mixer);
 }
 
 TEST(LayerKinds, TellFirstAndLastLayersInBf16Apart) {
@@ -71,10 +73,15 @@ TEST(LayerKinds, TellFirstAndLastLayersInBf16Apart) {
     EXPECT_TRUE(kinds.kinds[1].in_bf16);
     EXPECT_THAT(kinds.without_window, ElementsAre(0, 1)) << "they hold other bytes";
     EXPECT_EQ(kinds.of_prediction, 0) << "which has no number";
-    ASSERT_EQ(kinds.plain_layers.size(), 2U);
-    EXPECT_EQ(kinds.plain_layers[kinds.plain_layer(kinds.kinds[0], 0)].precision, LayerPrecision::of_training);
-    EXPECT_EQ(kinds.plain_layers[kinds.plain_layer(kinds.kinds[1], 0)].precision, LayerPrecision::bf16);
-    EXPECT_TRUE(kinds.mixture_layers.empty()) << "no experts";
+    ASSERT_EQ(kinds.mixers.size(), 2U);
+    ASSERT_EQ(kinds.feed_forwards.size(), 2U);
+    for (const int kind : {0, 1}) {
+        const LayerKindHalves& halves = kinds.kinds[static_cast<std::size_t>(kind)];
+        const LayerPrecision precision = kind == 0 ? LayerPrecision::of_training : LayerPrecision::bf16;
+        EXPECT_EQ(kinds.mixers[static_cast<std::size_t>(halves.mixer)].layer.precision, precision);
+        EXPECT_EQ(kinds.feed_forwards[static_cast<std::size_t>(halves.feed_forward)].layer.precision, precision);
+    }
+    EXPECT_EQ(kinds.mixture(), LayerKindHalves::kNone);
     switches.bf16_layers_at_start = 5;
     EXPECT_THAT(layer_kinds(model, switches).of_layer, testing::Each(1)) << "all, but for the prediction's";
 }
@@ -106,14 +113,13 @@ TEST(LayerKinds, OfPartsAreTheirHalvesEachRecordedOnce) {
     EXPECT_THAT(kinds.kinds, testing::UnorderedElementsAre(LayerKindHalves{0, kNone, false, false}, LayerKindHalves{0, 0, false, false},
                                                            LayerKindHalves{1, 1, false, true}, LayerKindHalves{kNone, 1, false, true}));
     EXPECT_EQ(kinds.of_layer.front(), kinds.of_layer.back());
-    // Mamba-2 with the MLP, attention alone; the experts alone.
-    ASSERT_EQ(kinds.plain_layers.size(), 2U);
-    EXPECT_TRUE(mixer_as<Mamba2>(kinds.plain_layers[0]));
-    EXPECT_TRUE(feed_forward_as<Mlp>(kinds.plain_layers[0]));
-    EXPECT_TRUE(mixer_as<Attention>(kinds.plain_layers[1]));
-    EXPECT_FALSE(kinds.plain_layers[1].feed_forward);
-    EXPECT_FALSE(kinds.mixture_layers.front().mixer);
-    EXPECT_TRUE(feed_forward_as<Mixture>(kinds.mixture_layers.front()));
+    EXPECT_TRUE(mixer_as<Mamba2>(kinds.mixers[0].layer));
+    EXPECT_TRUE(mixer_as<Attention>(kinds.mixers[1].layer));
+    for (const LayerHalf& mixer : kinds.mixers) EXPECT_FALSE(mixer.layer.feed_forward);
+    ASSERT_EQ(kinds.feed_forwards.size(), 2U);
+    EXPECT_TRUE(feed_forward_as<Mlp>(kinds.feed_forwards[0].layer));
+    EXPECT_TRUE(feed_forward_as<Mixture>(kinds.feed_forwards[1].layer));
+    for (const LayerHalf& half : kinds.feed_forwards) EXPECT_FALSE(half.layer.mixer);
 }
 
 TEST(LayerKinds, OneKindOfMixtureHasAPrice) {
