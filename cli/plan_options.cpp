@@ -99,7 +99,7 @@ void declare_plan_options(Options& options, PlanOptions& values) {
     options.flag("markdown", values.markdown, "print a Markdown table, for a pull request");
     options.flag("all", values.all,
                  "list every layout, not only the best of each group (same tp, cp, ep, etp, pp, recompute, dispatcher, sharding, offload)");
-    options.flag("wide", values.wide, "add the breakdown of time and memory, and the rejected layouts by reason");
+    options.flag("wide", values.wide, "show every column, the breakdown of time and memory, and the rejected layouts by reason");
     options.flag("assumed", values.assumed, "print all assumptions, not only the first three");
     options.integer("explain", values.explain, 1, kMostPlans, "print every term of plan N, and its advantage over plan N+1");
     options.output_file("save-plan", values.save_plan, "write the recommended plan, or the picked one, to FILE");

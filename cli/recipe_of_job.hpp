@@ -14,8 +14,9 @@ struct RecipeOfJob {
     planner::RecipeSizes sizes;
 };
 
-/// The recipe that pre-trains this preset on this number of these GPUs, with sequences at most twice as long or short: of several the one
-/// with the job's precision, then with the nearest batch. Nothing if the model is no preset, or no such recipe is shipped.
+/// The recipe that pre-trains this preset on this number of these GPUs, in the job's precision and with sequences at most twice as long or
+/// short: of several the one with the nearest batch that is no variant for development. Nothing if the model is no preset, or no such
+/// recipe is shipped.
 [[nodiscard]] std::optional<RecipeOfJob> recipe_of(const Workload& workload);
 
 }  // namespace mgplan::cli

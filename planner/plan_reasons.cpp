@@ -45,7 +45,7 @@ std::string_view to_string(PlanReason reason) {
     return kWords[static_cast<std::size_t>(reason)];
 }
 
-void give_reasons(std::span<PlannedLayout> plans, const Workload& workload, const std::optional<RecipeSizes>& recipe) {
+void give_reasons(std::span<PlannedLayout> plans, const Workload& workload) {
     if (plans.empty()) return;
     const auto give = [&](PlanReason reason, auto plan) {
         if (plan != plans.end()) plan->why.push_back(reason);
@@ -65,9 +65,12 @@ void give_reasons(std::span<PlannedLayout> plans, const Workload& workload, cons
     give(PlanReason::no_pipeline, std::ranges::find_if(plans, [](const PlannedLayout& plan) { return plan.layout.sizes.pp == 1; }));
     give(PlanReason::experts_in_nvlink_domain,
          std::ranges::find_if(plans, [&](const PlannedLayout& plan) { return keeps_experts_inside(plan.layout, workload); }));
-    if (recipe)
-        give(PlanReason::like_nvidia_recipe,
-             std::ranges::find_if(plans, [&](const PlannedLayout& plan) { return recipe->are_of(plan.layout.sizes); }));
+}
+
+bool mark_recipe(std::span<PlannedLayout> plans, const RecipeSizes& recipe) {
+    const auto like = std::ranges::find_if(plans, [&](const PlannedLayout& plan) { return recipe.are_of(plan.layout.sizes); });
+    if (like != plans.end()) like->why.push_back(PlanReason::like_nvidia_recipe);
+    return like != plans.end();
 }
 
 std::vector<std::size_t> shown_plans(std::span<const PlannedLayout> plans, std::size_t most) {

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -39,10 +38,13 @@ enum class PlanReason : std::uint8_t {
 
 /// Sets PlannedLayout::why and recommended. `plans`: fastest first. Each reason belongs to the first plan for which it is true; a reason
 /// that is true for none belongs to none. Recommended is the steadiest of the plans at most 3 % slower than the fastest.
-void give_reasons(std::span<PlannedLayout> plans, const Workload& workload, const std::optional<RecipeSizes>& recipe = {});
+void give_reasons(std::span<PlannedLayout> plans, const Workload& workload);
+
+/// Gives like_nvidia_recipe to the first plan with these sizes; false if there is none.
+bool mark_recipe(std::span<PlannedLayout> plans, const RecipeSizes& recipe);
 
 /// Indices of the plans that a table shows: the fastest and the recommended, then those with a reason, in the order of PlanReason, at most
-/// `most`, and never more than five. A plan that is no faster, no steadier and no smaller than another is shown only if it is alone with
+/// `most`, and never more than five. A plan that is no faster, no steadier and no smaller than another is shown only if no other plan has
 /// its reason.
 [[nodiscard]] std::vector<std::size_t> shown_plans(std::span<const PlannedLayout> plans, std::size_t most);
 

@@ -19,7 +19,8 @@ namespace mgplan::planner {
 struct PlannedLayout {
     Layout layout;
     simulator::Prediction prediction;
-    std::size_t rank = 1;                  ///< in the search's order, from 1; --explain and --pick use it; 0: beyond the list
+    std::size_t rank =
+        1;  ///< in the search's order, from 1; --explain and --pick use it; 0: beyond the list, of a table's row like a recipe
     std::vector<std::size_t> others = {};  ///< later ranks of its family (plan_families.hpp), within the ranking
     std::vector<PlanReason> why = {};      ///< among the plans of the answer
     bool recommended = false;              ///< one of the answer's plans is (plan_reasons.hpp)

@@ -161,12 +161,14 @@ struct RecipeOfPlans {
     std::function<std::optional<PlannedLayout>()> plan;
 };
 
-/// Adds the plan of the recipe in the order of times.
-void add_recipe(const RecipeOfPlans& recipe, std::vector<PlannedLayout>& plans) {
+/// Marks the plan with the recipe's sizes. A table gets one of its own in the order of times if there is none.
+void add_recipe(const RecipeOfPlans& recipe, bool table, std::vector<PlannedLayout>& plans) {
     const auto seconds = [](const PlannedLayout& plan) { return plan.prediction.time.iteration_seconds; };
-    const auto is_like = [&](const PlannedLayout& plan) { return recipe.sizes->are_of(plan.layout.sizes); };
-    if (!recipe.sizes || plans.empty() || std::ranges::any_of(plans, is_like)) return;
-    if (auto plan = recipe.plan()) plans.insert(std::ranges::upper_bound(plans, seconds(*plan), {}, seconds), std::move(*plan));
+    if (!recipe.sizes || plans.empty() || mark_recipe(plans, *recipe.sizes) || !table) return;
+    auto plan = recipe.plan();
+    if (!plan) return;
+    plan->why = {PlanReason::like_nvidia_recipe};
+    plans.insert(std::ranges::upper_bound(plans, seconds(*plan), {}, seconds), std::move(*plan));
 }
 
 /// The plans of an answer. By time, reasons and the recommended plan are the same for a list as for one plan of each family;
@@ -185,8 +187,10 @@ std::vector<PlannedLayout> plans_of(const Workload& workload, const std::vector<
         if (!one_per_family) continue;
         for (const std::size_t index : others) plans.back().others.push_back(index + 1);
     }
-    if (by_time) add_recipe(recipe, plans);
-    if (by_time) give_reasons(plans, workload, recipe.sizes);
+    if (by_time) {
+        give_reasons(plans, workload);
+        add_recipe(recipe, one_per_family, plans);  // last, so that no other reason belongs to a plan without a rank
+    }
     if (one_per_family) {
         if (!by_time && !plans.empty()) plans.front().recommended = true;
         if (!by_time) return plans;
@@ -199,8 +203,7 @@ std::vector<PlannedLayout> plans_of(const Workload& workload, const std::vector<
     }
     if (!by_time && !listed.empty()) listed.front().recommended = true;
     const auto recommended = std::ranges::find(plans, true, &PlannedLayout::recommended);
-    if (recommended != plans.end() && (recommended->rank == 0 || recommended->rank > listed.size()))
-        listed.push_back(std::move(*recommended));
+    if (recommended != plans.end() && recommended->rank > listed.size()) listed.push_back(std::move(*recommended));
     return listed;
 }
 
@@ -389,6 +392,8 @@ private:
         asked.bounded = options_.bounded;
         asked.threads = options_.threads;
         asked.cost_model = options_.cost_model;
+        asked.progress = options_.progress;
+        asked.replaying = options_.replaying;
         Ranking found;
         try {
             found = ShardedRanking(workload_, *space, asked, headroom_).run();
@@ -402,7 +407,6 @@ private:
             std::find_if(all_.search.best.begin(), end, [&](const RankedLayout& each) { return each.layout == plan.layout; });
         plan.rank = listed == end ? 0 : static_cast<std::size_t>(listed - all_.search.best.begin()) + 1;
         plan.others.clear();
-        plan.why.clear();
         plan.recommended = false;
         return plan;
     }

@@ -35,7 +35,8 @@ struct RankingOptions {
     bool pareto = false;                  ///< also collects SearchResult::pareto
     bool families = false;                ///< also collects SearchResult::families, and ranks at least kRankedFamilies of them
     std::optional<Layout> compared = {};  ///< also ranks this layout: Ranking::compared
-    /// Sizes of a published recipe: the fastest plan with them belongs to the answer by time (PlanReason::like_nvidia_recipe).
+    /// Sizes of a published recipe. By time, the fastest plan with them is marked (PlanReason::like_nvidia_recipe); an answer of one plan
+    /// per family holds it even where the ranking does not.
     std::optional<RecipeSizes> recipe = {};
     int threads = 0;  ///< threads of the search; 0: allowed_processors()
     /// Called about once a second from the calling thread with the finished and total parts. An exception from it ends the ranking.

@@ -19,7 +19,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Json layout_and_prediction(const Workload& workload, const PlannedLayout& plan) {
-    return Json{{"rank", plan.rank > 0 ? Json(plan.rank) : Json()},
+    return Json{{"rank", plan.rank},
                 {"why", words_of(plan.why)},
                 {"recommended", plan.recommended},
                 {"layout", layout_fields(workload, plan.layout)},

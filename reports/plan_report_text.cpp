@@ -25,10 +25,10 @@
 namespace mgplan::reports {
 namespace {
 
-/// Width of a terminal in columns; output without --wide is no wider.
+/// Width of a terminal in columns. Without --wide no sentence is wider, and of dense models no table.
 constexpr std::size_t kColumns = 80;
 /// Width at which even a table of --wide is wrapped.
-constexpr std::size_t kWideColumns = 160;
+constexpr std::size_t kWideColumns = 200;
 /// Number of assumptions in a first look: the first of the list matter most.
 constexpr std::size_t kFirstAssumed = 3;
 
@@ -85,10 +85,12 @@ std::string changes_text(const PlanReport& report) {
     return words.empty() ? "" : wrapped("numerics: ", words, ",", kColumns);
 }
 
-/// Names NVIDIA's recipe for the job, whose row has the reason like-nvidia-recipe.
+/// Names NVIDIA's recipe for the job, if a row is like it.
 std::string recipe_text(const PlanReport& report) {
-    if (report.recipe.empty()) return {};
-    return fmt::format("recipe: mgplan check --recipe {}\n", report.recipe);
+    const bool shown = std::ranges::any_of(report.plans, [](const PlannedLayout& plan) {
+        return std::ranges::find(plan.why, planner::PlanReason::like_nvidia_recipe) != plan.why.end();
+    });
+    return shown ? fmt::format("recipe: mgplan check --recipe {}\n", report.recipe) : "";
 }
 
 /// Engine of the predicted runs.
@@ -115,7 +117,8 @@ std::size_t table_columns(const PlanReport& report) {
     return report.workload.model.moe ? 100 : kColumns;
 }
 
-/// Columns to drop from a table that is too wide, in this order. The largest overhead is also in --wide, ranks of dp follow from the other
+/// Columns to drop from a table that is too wide, in this order; before dp its gaps become narrow, before TFLOP/s its features are wrapped.
+/// The largest overhead is also in --wide, ranks of dp follow from the other
 /// sizes, and speeds follow from the seconds of a step; tokens per second are dropped last, because others publish them.
 enum class Spare : std::uint8_t { never, overhead, dp, tflops, tokens };
 
@@ -170,7 +173,7 @@ std::vector<PlanColumn> plan_columns(const PlanReport& report) {
     const auto add = [&](PlanColumn column) { columns.push_back(std::move(column)); };
     if (moe) {
         add({"ep", Align::right, [](Plan p) { return std::to_string(p.layout.sizes.ep); }, Shown::unless_one});
-        add({"etp", Align::right, [](Plan p) { return std::to_string(p.layout.sizes.etp); }, Shown::if_different});
+        add({"etp", Align::right, [](Plan p) { return std::to_string(p.layout.sizes.etp); }, Shown::unless_one});
     }
     add({"dp", Align::right, [](Plan p) { return std::to_string(p.layout.dp()); }, Shown::if_different, Spare::dp});
     add({"pp", Align::left, [](Plan p) { return pp_cell(p.layout); }, Shown::unless_one});
@@ -189,7 +192,7 @@ std::vector<PlanColumn> plan_columns(const PlanReport& report) {
     add({"GiB", Align::right, [](Plan p) { return gib(p.prediction.memory.deciding_bytes()); }});
     add({"overhead", Align::right, [](Plan p) { return largest_overhead(p.prediction.time); }, Shown::if_different, Spare::overhead});
     if (wide) add({"fullest", Align::right, [](Plan p) { return fullest_term(p.layout, p.prediction.memory); }});
-    if (any([](Plan p) { return !reasons_of(p).empty(); }))
+    if (any([](Plan p) { return !p.why.empty(); }))
         add({"why", Align::left, [](Plan p) { return fmt::format("{}", fmt::join(reasons_of(p), ", ")); }, Shown::always, Spare::never,
              true});
     return columns;
@@ -219,7 +222,6 @@ public:
                 in_all_rows_.push_back(fmt::format("{} {}", columns_[i].header, cells_[i].front()));
         }
         leave_out(is_equal);
-        // First narrower, then without what is least missed.
         const auto drop = [&](Spare spare) {
             if (width() > most_) leave_out([&](std::size_t i) { return columns_[i].spare == spare; });
         };
@@ -289,7 +291,7 @@ private:
 
     [[nodiscard]] std::size_t gap() const { return narrow_ ? 1 : 2; }
 
-    /// Width of a column in terminal columns; of one to be wrapped that of its longest word.
+    /// Width of a column in terminal columns; for a column to be wrapped, the width of its longest word.
     [[nodiscard]] std::size_t width_of(std::size_t i) const {
         std::size_t widest = display_width(columns_[i].header);
         for (const auto& cell : cells_[i]) {
@@ -321,9 +323,10 @@ private:
         std::string lines;
         std::size_t filled = 0;
         for (const std::string& word : split(cell, ' ')) {
-            const bool fits = filled > 0 && filled + 1 + word.size() <= room;
+            const std::size_t width = display_width(word);
+            const bool fits = filled > 0 && filled + 1 + width <= room;
             if (filled > 0) lines += fits ? " " : "\n";
-            filled = (fits ? filled + 1 : 0) + word.size();
+            filled = (fits ? filled + 1 : 0) + width;
             lines += word;
         }
         return lines;
@@ -390,9 +393,10 @@ std::string families_text(const PlanReport& report) {
     if (others == 0) return {};
     const bool sharded =
         std::any_of(report.plans.begin(), report.plans.end(), [](const PlannedLayout& plan) { return is_sharded(plan.layout); });
+    constexpr std::size_t kUsefulList = 20;
     return fmt::format("Best layout of each group (same tp, cp, {}pp, rec{}). Every layout: --all --top {}\n",
                        report.workload.model.moe ? "ep, etp, " : "", sharded ? ", fsdp" : "",
-                       std::ranges::max(report.plans, {}, &PlannedLayout::rank).rank);
+                       std::max(kUsefulList, std::ranges::max(report.plans, {}, &PlannedLayout::rank).rank));
 }
 
 /// A dispatcher, and the rows with layouts that use it although the displayed one does not.
@@ -446,14 +450,15 @@ std::string legend_text(const PlanReport& report, const PlanTable& table) {
     repeats(RecomputeModule::mhc, "streams");
     if (shows([](const Layout& l) { return l.recompute_method == RecomputeMethod::block; }))
         words.emplace_back("blkN: full recompute of N layers a chunk");
-    if (shows([](const Layout& l) { return l.switches != nullptr; }) || search_chose_graphs(report)) {
+    if (shows([](const Layout& l) { return l.switches && (l.switches->overlap_tp || l.switches->overlap_moe); }))
         words.emplace_back("ov: overlap");
-        if (shows([](const Layout& l) { return l.switches && (l.switches->bf16_gradients || l.switches->bf16_moments); }))
-            words.emplace_back("bf16: g gradients, m moments");
-        if (shows(is_sharded)) words.emplace_back("fsdp: all state sharded, hsdp:N: in each of N replicas");
-        if (search_chose_graphs(report)) words.emplace_back("graphs: CUDA graphs");
-    }
+    if (shows([](const Layout& l) { return l.switches && (l.switches->bf16_gradients || l.switches->bf16_moments); }))
+        words.emplace_back("bf16: g gradients, m moments");
+    if (shows(is_sharded)) words.emplace_back("fsdp: all state sharded, hsdp:N: in each of N replicas");
+    if (search_chose_graphs(report)) words.emplace_back("graphs: CUDA graphs");
     for (const EqualDispatcher& equal : equal_dispatchers(report)) words.push_back(equal_dispatcher_text(equal, report.plans.size()));
+    if (std::ranges::any_of(report.plans, [](const PlannedLayout& plan) { return plan.rank == 0; }))
+        words.emplace_back("-: beyond the list, a search of the recipe's tp to pp");
     words.emplace_back("worst: s/step in adverse conditions");
     if (table.has("TFLOP/s"))
         words.emplace_back("tok/s, TFLOP/s: per GPU");
@@ -461,7 +466,8 @@ std::string legend_text(const PlanReport& report, const PlanTable& table) {
         words.emplace_back("tok/s: per GPU");
     if (const Precision precision = report.workload.training.precision; table.has("MFU") && quantised(precision))
         words.push_back(fmt::format("MFU: of the {} peak", to_string(precision)));
-    if (table.has("overhead")) words.emplace_back("overhead: largest non-compute share of the step");
+    if (table.has("overhead") || table.shared_text().find("overhead") != std::string::npos)
+        words.emplace_back("overhead: largest non-compute share of the step");
     if (table.has("fullest")) words.emplace_back("fullest: what fills the fullest GPU most, sN its pipeline stage");
     if (report.workload.model.moe) words.emplace_back("GiB: peak at p99 of the routing skew");
     if (shows([](const Layout& l) { return l.sequence_parallel; })) words.emplace_back("+sp: sequence parallel");
@@ -616,13 +622,14 @@ std::string plan_report_markdown(const PlanReport& report) {
         text += as_code(nearest_text(report));
     } else {
         const PlanTable table(report);
+        if (const std::string shared = table.shared_text(); !shared.empty()) text += markdown_text(shared) + "\n";
         text += table.to_markdown() + "\n" +
-                markdown_text(table.shared_text() + families_text(report) + legend_text(report, table) + unproven_text(report.search)) +
+                markdown_text(families_text(report) + legend_text(report, table) + unproven_text(report.search)) +
                 as_code(balanced_text(report) + schedules_text(report));
         if (report.detail == Detail::wide)
             text += "\nWhere the time of a step goes:\n\n" + time_table(report).to_markdown() +
                     "\nWhat fills the fullest GPU, in GiB:\n\n" + memory_table(report).to_markdown();
-        text += "\n" + markdown_text(accuracy_text(report.workload, engine_of(report)));
+        text += "\n" + markdown_text(recipe_text(report) + accuracy_text(report.workload, engine_of(report)));
     }
     if (!report.assumed.empty()) text += "\n" + markdown_text(fmt::format("assumed: {}\n", fmt::join(report.assumed, ", ")));
     text += markdown_text(batch_source_text(report.batch_source));

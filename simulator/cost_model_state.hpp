@@ -68,7 +68,7 @@ struct CostModel::State {
 
     /// Costs of the layers, computed at the first call for each key.
     const LayerCosts& costs(const Layout& layout);
-    /// costs() with PieceCost::modules: for what is shown.
+    /// costs() with PieceCost::modules, used by reports.
     LayerCosts costs_by_module(const Layout& layout);
     /// Costs for LayoutMemory: costs() if the layout has CUDA graphs, else null.
     const LayerCosts* graphed_costs(const Layout& layout) { return layout.cuda_graphs.empty() ? nullptr : &costs(layout); }

@@ -48,7 +48,7 @@ struct StageTime {
     GroupSeconds exposed;          ///< part of forward and backward
     double exposed_data = 0;       ///< part of forward and backward: gathers of sharded parameters, reductions of sharded gradients
     GroupSeconds exposed_forward;
-    ByModule<ModuleWork> modules;  ///< of the ops in forward and backward, if counted; without the host's
+    ByModule<ModuleWork> modules;  ///< work of the ops in forward and backward; empty if not counted; excludes host waits
 
     [[nodiscard]] double total() const { return forward + backward; }
 };

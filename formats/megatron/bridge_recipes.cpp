@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include "formats/megatron/bridge_fields.hpp"
@@ -90,6 +91,10 @@ const BridgeRecipe* BridgeRecipes::find(std::string_view name) const {
 const BridgeRecipes& bridge_recipes() {
     static const BridgeRecipes kRecipes = read_recipes();
     return kRecipes;
+}
+
+bool has_recipe_for(std::int64_t gpus) {
+    return embedded_recipes().back().text.find(fmt::format("\"gpus\":{},", gpus)) != std::string_view::npos;
 }
 
 std::string bridge_recipe_config(const BridgeRecipe& recipe, const MegatronFlags* model, const std::string& model_type) {

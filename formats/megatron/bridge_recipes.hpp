@@ -40,6 +40,9 @@ struct BridgeRecipes {
 /// All recipes of the release that this build holds.
 [[nodiscard]] const BridgeRecipes& bridge_recipes();
 
+/// False if no recipe of the release is for this number of GPUs. Reads no recipe.
+[[nodiscard]] bool has_recipe_for(std::int64_t gpus);
+
 /// The recipe as a configuration of Megatron-Bridge (read_bridge_config). `model`: flags of the model that it names; null where it writes
 /// the sizes itself. `model_type` selects the constants that the wheel's converter sets for that type of model.
 [[nodiscard]] std::string bridge_recipe_config(const BridgeRecipe& recipe, const MegatronFlags* model, const std::string& model_type);

@@ -21,7 +21,7 @@ constexpr std::array<double, ShardLayers::kNodes> kReceived{1.0, 1.5, 4.0, 1e9};
 
 /// Key of a trace, and of what follows from it.
 struct TraceKey {
-    ShardKey shard;  ///< as the part sees it: mixer_alone(), feed_forward_alone() or ends_alone()
+    ShardKey shard;  ///< reduced to what the part depends on: mixer_alone(), feed_forward_alone() or ends_alone()
     Part part{};
     std::int64_t rows = 0;
     std::uint64_t received = 0;  ///< of experts: bits of the argument `received` of trace_half()
@@ -108,7 +108,7 @@ struct ShardLayers::State {
     }
     [[nodiscard]] bool of_experts(Part part) const { return part.what == Part::Of::feed_forward && half_of(part).mixture; }
 
-    /// The layer as which policies see a part. Those of the ends read only what all layers share.
+    /// The layer passed to the policies of a part. Those of the ends read only what all layers share.
     [[nodiscard]] const Layer& layer_of(Part part) const {
         const bool of_half = part.what == Part::Of::mixer || part.what == Part::Of::feed_forward;
         return of_half ? half_of(part).layer : kinds.first_half().layer;

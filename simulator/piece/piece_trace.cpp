@@ -192,6 +192,7 @@ struct RecordingRank {
 
     [[nodiscard]] Recorded recorded() const {
         Recorded recorded{device.allocations(), recorder.ranges(), recorder.steps()};
+        MGPLAN_ASSERT(!recorded.ranges.empty(), "a part of a layer runs ops");
         // Weights exist before anything runs and belong to no piece; those of experts are most allocations.
         const std::int64_t begin = recorded.ranges.front().begin;
         std::erase_if(recorded.tensors, [begin](const model::AllocationRecord& tensor) {

@@ -7,7 +7,7 @@
 
 namespace mgplan::simulator {
 
-/// The module whose work an op of a piece is. Casts to fp8 are quantisation wherever they are. Of a mixer, GEMMs are qkv_projection, of
+/// Returns the module that an op belongs to. Casts to fp8 are quantisation wherever they are. Of a mixer, GEMMs are qkv_projection, of
 /// mixers without attention too; norms, rotary embeddings and the residual stream are norms_elementwise; all else (attention, scans,
 /// convolutions, indexers, gates, copies between them) is attention_core. Of a feed-forward, norms and residual stream are
 /// norms_elementwise and all else its own module, activations included; of a MoE layer everything that chooses experts and moves tokens is

@@ -271,7 +271,7 @@ TEST(Order, SearchesEveryOrderOfAList) {
     EXPECT_EQ(both.at("dp-cp-ep-tp-pp"), other.at("dp-cp-ep-tp-pp"));
     // cp and ep have one rank: wherever they stand, the groups are the same.
     EXPECT_EQ(layouts("tp-cp-ep-dp-pp,cp-tp-dp-ep-pp,tp-dp-pp"), usual);
-    EXPECT_THAT(say(words + " --order tp-cp-ep-dp-pp,dp-cp-ep-tp-pp").out, ::testing::ContainsRegex("loss +order"));
+    EXPECT_THAT(say(words + " --order tp-cp-ep-dp-pp,dp-cp-ep-tp-pp").out, ::testing::ContainsRegex("rec +order"));
     expect_refused(words + " --order tp-cp-ep-dp-pp,tp-xx", {"--order: ", "unknown axis 'xx'"});
     expect_refused(words + " --order tp-cp-ep-dp-pp,,tp-dp-pp", {"order is empty"});
 }

@@ -69,7 +69,9 @@ TEST(PlanReasons, KnowExpertsInsideAnNvlinkDomain) {
 TEST(PlanReasons, KnowTheSizesOfARecipe) {
     const Workload work = workload_of("qwen3-30b-a3b", 64);
     std::vector<PlannedLayout> plans{plan(1, 1, 70, 1, 2, 16), plan(1.2, 2, 80, 2, 2, 8), plan(1.3, 2, 81, 2, 2, 8)};
-    give_reasons(plans, work, RecipeSizes{.tp = 2, .ep = 8, .pp = 2});
+    give_reasons(plans, work);
+    EXPECT_TRUE(mark_recipe(plans, {.tp = 2, .ep = 8, .pp = 2}));
+    EXPECT_FALSE(mark_recipe(plans, {.tp = 4}));
     EXPECT_THAT(plans[1].why, ElementsAre(PlanReason::experts_in_nvlink_domain, PlanReason::like_nvidia_recipe));
     EXPECT_THAT(plans[2].why, IsEmpty()) << "the faster one has it";
     const RecipeSizes divided{.tp = 2, .ep = 8, .etp = 2, .pp = 2}, dense{.tp = 2, .etp = 2, .pp = 2};

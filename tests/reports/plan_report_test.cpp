@@ -2,7 +2,6 @@
 
 #include <memory>
 #include <string>
-#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -57,8 +56,8 @@ PlanReport report_of_two_plans() {
     return report;
 }
 
-void switch_on(PlannedLayout& plan, LayoutSwitches switches) {
-    plan.layout.switches = std::make_shared<const LayoutSwitches>(std::move(switches));
+void switch_on(PlannedLayout& plan, const LayoutSwitches& switches) {
+    plan.layout.switches = std::make_shared<const LayoutSwitches>(switches);
 }
 
 TEST(PlanReport, SaysAboveTheTableWhatAllRowsShare) {
@@ -105,7 +104,6 @@ TEST(PlanReport, MarksAPlanBeyondTheList) {
     report.recipe = "made_up_pretrain_4096gpu";
     EXPECT_THAT(plan_report_text(report), AllOf(ContainsRegex("\n- 16.sp .* like-nvidia-recipe\n"),
                                                 HasSubstr("\nrecipe: mgplan check --recipe made_up_pretrain_4096gpu\n")));
-    EXPECT_THAT(plan_report_json(report), HasSubstr("\"rank\": null"));
 }
 
 TEST(PlanReport, NamesDispatchersThatARowStandsFor) {

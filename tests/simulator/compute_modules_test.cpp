@@ -90,7 +90,9 @@ TEST(ComputeModules, AddUpWithGraphsAndShardedState) {
             Job graphs = job;
             graphs.request.cuda_graphs = {scope};
             expect_sound(graphs, graphs.time(), "graphs");
-            if (scope == CudaGraphScope::full_iteration) EXPECT_EQ(seconds_of(graphs.time(), host), 0);
+            if (scope == CudaGraphScope::full_iteration) {
+                EXPECT_EQ(seconds_of(graphs.time(), host), 0);
+            }
         }
         FullyShardedSpec& sharding = job.work.training.megatron.fully_sharded;
         sharding.kind = FullyShardedKind::megatron_fsdp;

@@ -72,8 +72,8 @@ TEST(Trainers, ReadTheActorOfAVerlCommand) {
     EXPECT_EQ(found.job.training->grad_dtype, Dtype::fp32);
     EXPECT_TRUE(found.job.training->distributed_optimizer);
     EXPECT_FALSE(found.job.training->overlap_grad_reduce);
-    EXPECT_TRUE(found.job.training->megatron.rope_fusion);           // overridden
-    EXPECT_FALSE(found.job.training->megatron.bias_dropout_fusion);  // core's own default
+    EXPECT_TRUE(found.job.training->megatron.rope_fusion);              // overridden
+    EXPECT_FALSE(found.job.training->megatron.bias_dropout_fusion);     // core's own default
     EXPECT_FALSE(found.job.training->megatron.bias_activation_fusion);  // also of SwiGLU, which has a flag of its own
     EXPECT_TRUE(found.job.flags.unknown.empty());
     EXPECT_THAT(found.job.notes, Contains(HasSubstr("verl: one update of the actor")));
