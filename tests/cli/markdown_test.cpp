@@ -31,10 +31,12 @@ TEST(Markdown, OfAPlanIsOneTableUnderTheJob) {
     const auto lines = lines_of(say(two + "--markdown --top 2"));
     EXPECT_EQ(lines[0], "**llama3-8b on 16 GPUs (dgx-h100), batch of 1,024 x 4,096 tokens, bf16**");
     EXPECT_EQ(lines[1], "");
-    EXPECT_EQ(lines[2], "| \\# | cp | dp | mbs | rec | s/step | worst | tok/s | TFLOP/s | GiB | why |");
-    EXPECT_EQ(lines[3], "| ---: | ---: | ---: | ---: | :--- | ---: | ---: | ---: | ---: | ---: | :--- |");
+    EXPECT_EQ(lines[2], "all rows: tp 1, pp 1");
+    EXPECT_EQ(lines[3], "");
+    EXPECT_EQ(lines[4], "| \\# | cp | dp | mbs | rec | s/step | worst | tok/s | TFLOP/s | GiB | why |");
+    EXPECT_EQ(lines[5], "| ---: | ---: | ---: | ---: | :--- | ---: | ---: | ---: | ---: | ---: | :--- |");
     const auto plans = nlohmann::json::parse(say(two + "--top 1 --format json").out)["plans"];
-    EXPECT_THAT(lines[4],
+    EXPECT_THAT(lines[6],
                 StartsWith(fmt::format("| 1 | 1 | 16 | 1 | none | {:.3f} |", plans[0]["predicted"]["iteration_seconds"].get<double>())));
     EXPECT_EQ(std::count_if(lines.begin(), lines.end(), [](const auto& line) { return line.starts_with("|"); }), 4);
     EXPECT_THAT(say(kPlan + "--markdown").out, HasSubstr("\nassumed: cluster dgx-h100, sequence of 4,096 tokens, "));
