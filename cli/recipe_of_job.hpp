@@ -14,9 +14,9 @@ struct RecipeOfJob {
     planner::RecipeSizes sizes;
 };
 
-/// The recipe that pre-trains this preset on this number of these GPUs, in the job's precision and with sequences at most twice as long or
-/// short: of several the one with the nearest batch that is no variant for development. Nothing if the model is no preset, or no such
-/// recipe is shipped.
+/// Returns the pre-training recipe for the job's preset, GPU, number of GPUs and precision, with sequences at most twice as long or short.
+/// Of several it takes the one with the nearest batch, and variants for development last. Nothing if the model is no preset, or if no
+/// such recipe is shipped.
 [[nodiscard]] std::optional<RecipeOfJob> recipe_of(const Workload& workload);
 
 }  // namespace mgplan::cli

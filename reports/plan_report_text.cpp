@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <functional>
 #include <utility>
@@ -122,7 +121,7 @@ std::size_t table_columns(const PlanReport& report) {
 /// sizes, and speeds follow from the seconds of a step; tokens per second are dropped last, because others publish them.
 enum class Spare : std::uint8_t { never, overhead, dp, tflops, tokens };
 
-/// In which rows a column has to differ to be displayed without --wide.
+/// When a column is displayed without --wide, by its cells.
 enum class Shown : std::uint8_t { always, unless_one, if_different };
 
 /// A column of the table of plans.
@@ -260,7 +259,7 @@ private:
         return table;
     }
 
-    /// Takes the features that all rows have out of their cells.
+    /// Removes the features that all rows have from the cells, and returns them.
     std::vector<std::string> take_shared_features() {
         const auto column =
             std::find_if(columns_.begin(), columns_.end(), [](const PlanColumn& each) { return each.header == "features"; });
@@ -308,7 +307,7 @@ private:
         return sum;
     }
 
-    /// Breaks cells of several words so that the table is as wide as it may be.
+    /// Breaks cells of several words into lines that use the width of the table.
     void wrap() {
         for (std::size_t i = 0; i < columns_.size(); ++i) {
             if (!columns_[i].wraps) continue;

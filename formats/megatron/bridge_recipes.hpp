@@ -40,7 +40,7 @@ struct BridgeRecipes {
 /// All recipes of the release that this build holds.
 [[nodiscard]] const BridgeRecipes& bridge_recipes();
 
-/// False if no recipe of the release is for this number of GPUs. Reads no recipe.
+/// False if no recipe of the release is for this number of GPUs. It searches the text of the data, which is cheaper than reading it.
 [[nodiscard]] bool has_recipe_for(std::int64_t gpus);
 
 /// The recipe as a configuration of Megatron-Bridge (read_bridge_config). `model`: flags of the model that it names; null where it writes
