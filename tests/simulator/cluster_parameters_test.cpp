@@ -212,7 +212,7 @@ TEST(ClusterParameters, FillWavesOfComputeUnitsWithTilesOf256) {
         {"mi355x", Precision::bf16, 12288, 8192, 8192, 1565, 4096, 8448, 7168, 1313.3},
         {"mi355x", Precision::bf16, 12288, 8192, 8192, 1565, 4096, 1536, 7168, 944.4},
     };
-    const auto error = [](ClusterSpec cluster, const Product& product) {
+    const auto error = [](const ClusterSpec& cluster, const Product& product) {
         Calibration calibration = calibration_of(cluster);
         calibration.kernel_seconds = 0;
         const KernelTimes times(cluster, calibration, product.precision);
