@@ -44,7 +44,9 @@ class EarlyChecks(unittest.TestCase):
         self.fake("cmake", "#!/bin/sh\n" + note.format("cmake $2") + f'mkdir -p build/$2; touch build/$2/build.ninja\n'
                   f'for f in changed old; do echo "\\"file\\": \\"{self.root}/plan/$f.cpp\\""; done > build/$2/compile_commands.json\n')
         self.fake("ninja", "#!/bin/sh\n" + note.format("ninja $2"))
-        self.fake("ctest", "#!/bin/sh\n" + note.format("ctest") + "echo '100% tests passed, 0 tests failed out of 1'\n"
+        self.fake("ctest", "#!/bin/sh\n" + note.format("ctest") +
+                  'if [ -n "$CTEST_FAILS" ]; then printf "plan_test.cpp:7: Failure\\n  Which is: 3\\nThe following tests FAILED:\\n\\t 1 - sum_test (Failed)\\n"; exit 8; fi\n'
+                  "echo '100% tests passed, 0 tests failed out of 1'\n"
                   'if [ -n "$MGPLAN_BEGIN_UNTIL" ]; then printf "The following tests did not run:\n\t 1 - late_test (Skipped)\n"; fi\n')
         self.fake("dpkg-query", '#!/bin/sh\nfor word; do printf "%s:installed " "$word"; done\n')
         self.fake("clang-format", "#!/bin/sh\n" + note.format("clang-format") + "exit ${FORMAT_STATUS:-0}\n")
@@ -90,7 +92,13 @@ class EarlyChecks(unittest.TestCase):
         self.assertEqual(result.returncode, 1)
         self.assertIn("plan/changed.cpp:1:5: error: unused constant", result.stderr)
         self.assertIn("FAILED", result.stdout)
+        self.assertIn("plan/changed.cpp:1:5: error: unused constant", result.stdout.split("passed:")[1], "where a cut output still shows it")
         self.assertIn("ctest", calls, "the tests run all the same")
+
+    def test_a_failed_test_is_named_again_at_the_end(self):
+        end = self.run_test("--quick", CTEST_FAILS="1")[0].stdout.split("passed:")[1]
+        for line in ("sum_test (Failed)", "plan_test.cpp:7: Failure", "  Which is: 3"):
+            self.assertIn(line, end)
 
     def test_a_wrong_layout_or_house_check_fails_the_run(self):
         self.assertEqual(self.run_test("--quick", FORMAT_STATUS="1")[0].returncode, 1)

@@ -6,6 +6,8 @@
 
 #include <gtest/gtest.h>
 
+#include "plan/layout/layout_switches.hpp"
+
 namespace mgplan::simulator::shard_key_test {
 namespace {
 
