@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <ostream>
 
 #include <fmt/core.h>
@@ -9,6 +10,7 @@
 #include "cli/list_writer.hpp"
 #include "cli/options.hpp"
 #include "cli/parameter_file.hpp"
+#include "cli/plan_file.hpp"
 #include "cli/workload_options.hpp"
 #include "model/optimizer/shard_ranges.hpp"
 #include "plan/parameters/counted_only.hpp"
@@ -30,6 +32,7 @@ constexpr std::size_t kMostParameterRows = 40;
 constexpr std::int64_t kMostShardEntries = std::int64_t{1} << 24;
 
 struct BuffersOptions {
+    std::vector<std::string> plan;
     std::optional<std::string> params, model, assume;
     std::optional<std::int64_t> tp, pp, vpp, ep, etp, chunk, edp;
     std::string dtype = "bf16";
@@ -69,6 +72,21 @@ void take_expert_sizes(const BuffersOptions& given, const ModelSpec& spec, std::
     }
 }
 
+/// The parameters of the pipeline rank and chunk that `given` names.
+NamedParameters parameters_of_chunk(const BuffersOptions& given, const ModelSpec& model, const Layout& layout, Dtype dtype) {
+    Problems problems;
+    const std::int64_t pp = layout.sizes.pp, chunk = given.chunk.value_or(0);
+    if (given.pp_rank >= pp) problems.add("--pp-rank = {} is not below pp = {}; use 0 to {}", given.pp_rank, pp, pp - 1);
+    if (chunk >= layout.vpp) problems.add("--chunk = {} is not below vpp = {}; use 0 to {}", chunk, layout.vpp, layout.vpp - 1);
+    problems.throw_if_any();
+    const auto stage = stage_parameters(model, layout, static_cast<int>(given.pp_rank), layout.engine);
+    const auto& parameters = stage[static_cast<std::size_t>(chunk)];
+    NamedParameters named;
+    for (const Parameter& parameter : parameters) named.names.push_back(parameter.name);
+    named.parameters = model::buffer_parameters(parameters, dtype);
+    return named;
+}
+
 NamedParameters parameters_of_model(const BuffersOptions& given, const ModelSpec& model, model::BufferOptions& options) {
     Workload work;
     work.model = model;
@@ -88,22 +106,56 @@ NamedParameters parameters_of_model(const BuffersOptions& given, const ModelSpec
     work.batch.global_batch = options.dp * request.pp;
     work.batch.sequence = 2 * request.tp;
 
-    const Layout layout = planner::make_layout(request, work);
-    Problems problems;
-    if (given.pp_rank >= request.pp)
-        problems.add("--pp-rank = {} is not below pp = {}; use 0 to {}", given.pp_rank, request.pp, request.pp - 1);
-    const std::int64_t chunk = given.chunk.value_or(0);
-    if (chunk >= request.vpp) problems.add("--chunk = {} is not below vpp = {}; use 0 to {}", chunk, request.vpp, request.vpp - 1);
-    problems.throw_if_any();
+    Layout layout = planner::make_layout(request, work);
+    layout.engine = Engine::megatron;  // whose names and order of parameters these are
     options.edp = layout.edp();
-    options.disable_bucketing = options.disable_bucketing || chunk > 0;
+    options.disable_bucketing = options.disable_bucketing || given.chunk.value_or(0) > 0;
+    return parameters_of_chunk(given, work.model, layout, parse_dtype(given.dtype).value_or(Dtype::bf16));
+}
 
-    const auto stage = stage_parameters(work.model, layout, static_cast<int>(given.pp_rank), Engine::megatron);
-    const auto& parameters = stage[static_cast<std::size_t>(chunk)];
-    NamedParameters named;
-    for (const Parameter& parameter : parameters) named.names.push_back(parameter.name);
-    named.parameters = model::buffer_parameters(parameters, parse_dtype(given.dtype).value_or(Dtype::bf16));
-    return named;
+BuffersRequest request_of_plan(const Options& options, const BuffersOptions& given) {
+    const std::string& file = given.plan.front();
+    constexpr std::array kOfPlan{"params",
+                                 "model",
+                                 "assume",
+                                 "tp",
+                                 "pp",
+                                 "vpp",
+                                 "ep",
+                                 "etp",
+                                 "dp",
+                                 "edp",
+                                 "dtype",
+                                 "bucket-size",
+                                 "no-distributed-optimizer",
+                                 "pad-buckets-for-high-nccl-busbw",
+                                 "no-grad-reduce-in-fp32",
+                                 "disable-bucketing"};
+    const Plan plan = load_asked_plan(options, file, kOfPlan);
+    const TrainingSpec& training = plan.training;
+    refuse_counted_only(plan.model, file + ": model");
+    const bool keeps_fp32 = plan.model.hyper_connections && plan.model.hyper_connections->learned_head;
+    for (const auto& [present, what] : {std::pair{training.megatron.fully_sharded.active(), "parameters sharded by FSDP"},
+                                        {training.megatron.weight_shards.active(), "weights in parts (GTP)"},
+                                        {training.fp8_parameters, "weights stored in fp8"},
+                                        {keeps_fp32, "residual streams with maps in fp32"}}) {
+        if (present)
+            throw ConfigError(
+                fmt::format("{}: buffers of {} are not listed; save a plan without, or list the parameters by --params", file, what));
+    }
+    if (given.shards && !training.distributed_optimizer)
+        throw ConfigError(file + ": --shards needs the distributed optimizer, which the plan does not use; leave --shards out");
+    BuffersRequest request;
+    request.assumed_architecture = plan.model.assumed_architecture;
+    request.named = parameters_of_chunk(given, plan.model, plan.layout, training.compute_dtype());
+    request.options =
+        model::buffer_options(plan.layout, training, static_cast<int>(given.pp_rank), static_cast<int>(given.chunk.value_or(0)));
+    if (plan.layout.engine == Engine::megatron) {
+        std::int64_t elements = 0;
+        for (const model::BufferParameter& parameter : request.named.parameters) elements += parameter.numel;
+        model::set_buckets_of_flags(request.options, training, elements);
+    }
+    return request;
 }
 
 std::optional<std::int64_t> read_bucket_size(const BuffersOptions& given, std::int64_t dp, Problems& problems) {
@@ -117,10 +169,11 @@ std::optional<std::int64_t> read_bucket_size(const BuffersOptions& given, std::i
 }
 
 BuffersRequest read_request(const Options& options_given, const BuffersOptions& given, Console& console) {
+    if (!given.plan.empty()) return request_of_plan(options_given, given);
     Problems problems;
     if (given.params && given.model) problems.add("--params and --model exclude each other; give one of them");
     if (!given.params && !given.model)
-        problems.add("--params or --model is missing; give a file that lists the parameters, or the model that has them");
+        problems.add("a PLAN, --params or --model is missing; give a plan, a file that lists the parameters, or the model that has them");
     if (!given.dp) problems.add("--dp is missing; give the number of ranks that share the buffers (dp·cp)");
     if (given.shards && given.no_distributed_optimizer)
         problems.add("--shards needs the distributed optimizer, without which every rank holds everything; drop one of the two options");
@@ -360,9 +413,10 @@ void write_table(std::ostream& out, const BufferLayouts& layouts, const NamedPar
 
 int run_buffers(const std::vector<std::string>& args, Console& console) {
     BuffersOptions given;
-    Options options("buffers (--params FILE | --model CFG --tp T --pp P) --dp D [options]",
+    Options options("buffers (PLAN | (--params FILE | --model CFG --tp T --pp P) --dp D) [options]",
                     "Shows where each parameter lies in the flat parameter and gradient buffers of one model chunk, how these are cut "
                     "into buckets, and with --shards what each data-parallel rank owns.");
+    options.positional("PLAN", given.plan, 1, "a plan written by --save-plan");
     options.group("Parameters");
     options.text(
         "params", given.params, "FILE",

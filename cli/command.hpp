@@ -35,7 +35,8 @@ struct Console {
     bool err_is_terminal = false;  ///< progress is shown
 
     // For callers that are programs.
-    /// Texts in place of files, by the option that would name one ("model") or by the positional ("PLAN"): Options::use_texts.
+    /// Texts in place of files, by the option that would name one ("model") or by the positional ("PLAN", of several
+    /// "PLAN 1", "PLAN 2"): Options::use_texts.
     std::map<std::string, GivenText> texts = {};
     /// Receives the plans of the answers of plan, simulate and check, in the order of the answer, as --save-plan writes them.
     std::function<void(const Plan& plan)> plans = {};

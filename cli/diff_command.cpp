@@ -24,12 +24,13 @@ int run_diff(const std::vector<std::string>& args, Console& console) {
     Options options("diff A B", "Says what two plans say differently, and what that does to time and memory, term by term.");
     std::vector<std::string> files;
     options.positional("PLAN", files, 2, "two plans written by --save-plan");
+    options.use_texts(console);
     if (!options.parse(args, console.out)) return kDone;
     if (files.size() != 2)
         throw ConfigError(
             fmt::format("diff compares two plans, and {} given; mgplan --world 16 --model llama3-8b --save-plan FILE writes one",
                         files.empty() ? "none is" : "one is"));
-    const Plan a = load_plan(files[0]), b = load_plan(files[1]);
+    const Plan a = load_asked_plan(options, files[0], {}, "PLAN 1"), b = load_asked_plan(options, files[1], {}, "PLAN 2");
     for (const auto& [plan, file] : {std::pair{&a, files[0]}, std::pair{&b, files[1]}}) refuse_counted_only(plan->model, file + ": model");
     const reports::PlanDifference difference{reports::differing_fields(a, b), {predicted(a, files[0]), predicted(b, files[1])}};
     switch (options.format()) {

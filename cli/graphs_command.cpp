@@ -330,8 +330,9 @@ int run_graphs(const std::vector<std::string>& args, Console& console) {
                     "Counts the CUDA graphs of each pipeline rank and the buffers at fixed addresses that they need; of a model also "
                     "their bytes.");
     declare_graphs_options(options, given);
+    options.use_texts(console);
     if (!options.parse(args, console.out)) return kDone;
-    GraphsRequest request = read_graphs_request(given);
+    GraphsRequest request = read_graphs_request(options, given, console);
     if (request.workload && !request.scopes.empty()) {
         if (const auto assumption = simulator::assumed_graph_node_bytes(request.workload->cluster)) request.assumed.push_back(*assumption);
     }
@@ -343,7 +344,7 @@ int run_graphs(const std::vector<std::string>& args, Console& console) {
         options.note_idle(console, "etp", !model.moe && given.etp != request.layout.sizes.etp, no_experts);
         options.note_idle(console, "sequence-parallel", request.layout.sizes.tp == 1 && given.sequence_parallel == "on", "tp is 1");
     }
-    if (request.workload) note_assumed_architecture(request.workload->model, console);
+    if (!given.plan.empty()) note_assumed_architecture(request.workload->model, console);
     const GraphsReport report = make_report(request);
     options.write(console, [&](std::ostream& out) {
         switch (options.format()) {

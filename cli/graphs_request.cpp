@@ -1,6 +1,8 @@
 #include "cli/graphs_request.hpp"
 
+#include <array>
 #include <numeric>
+
 #include "cli/assumed_architecture.hpp"
 #include "cli/plan_file.hpp"
 
@@ -32,35 +34,14 @@ std::vector<std::int64_t> read_layers(const std::string& text, Problems& problem
     return layers;
 }
 
-/// The options that make a layout of a model; each with whether it was given.
-std::vector<std::pair<const char*, bool>> layout_options(const GraphsOptions& given) {
-    return {{"tp", given.tp.has_value()},
-            {"cp", given.cp.has_value()},
-            {"ep", given.ep.has_value()},
-            {"etp", given.etp.has_value()},
-            {"micro-batch", given.micro_batch.has_value()},
-            {"seq", given.sequence.has_value()},
-            {"precision", given.precision.has_value()},
-            {"sequence-parallel", given.sequence_parallel.has_value()},
-            {"capacity-factor", given.capacity_factor.has_value()}};
-}
+/// Options of a layout that a plan states too.
+constexpr std::array kOfLayout{"tp", "cp", "ep", "etp", "micro-batch", "seq", "precision", "sequence-parallel"};
 
-void take_plan(const GraphsOptions& given, GraphsRequest& request, Problems& problems) {
-    auto held = layout_options(given);
-    held.pop_back();  // the plan holds no capacity to compare with
-    for (const auto& [name, present] : {std::pair{"model", given.model.has_value()},
-                                        {"layers-per-chunk", given.layers_per_chunk.has_value()},
-                                        {"pp", given.pp.has_value()},
-                                        {"vpp", given.vpp.has_value()},
-                                        {"microbatches", given.microbatches.has_value()},
-                                        {"group-size", given.group_size.has_value()}})
-        held.emplace_back(name, present);
-    for (const auto& [name, present] : held) {
-        if (present) problems.add("a PLAN holds what --{} says; drop one of them", name);
-    }
-    problems.throw_if_any();
-    const std::string& path = given.plan.front();
-    const Plan plan = read_priced_plan(path);
+void take_plan(const Options& options, const GraphsOptions& given, GraphsRequest& request) {
+    std::vector<const char*> held{"model", "layers-per-chunk", "pp", "vpp", "microbatches", "group-size"};
+    held.insert(held.end(), kOfLayout.begin(), kOfLayout.end());
+    const Plan plan = load_asked_plan(options, given.plan.front(), held);
+    refuse_counted_only(plan.model, given.plan.front() + ": model");
     request.workload = workload_of(plan);
     request.layout = plan.layout;
     if (!given.policy && plan.layout.engine == Engine::megatron) request.policy = GraphPolicy::megatron;  // as simulate counts them
@@ -83,8 +64,8 @@ std::int64_t smallest_world(const LayoutRequest& layout, bool experts, Problems&
     return (experts ? std::lcm(dense, layout.ep * layout.etp.value_or(layout.tp)) : dense) * layout.pp;
 }
 
-void take_model(const GraphsOptions& given, GraphsRequest& request, Problems& problems) {
-    const formats::Job job = formats::load_model(*given.model, {.vocab = {}, .assume = given.assume.value_or("")});
+void take_model(const GraphsOptions& given, GraphsRequest& request, Problems& problems, Console& console) {
+    const formats::Job job = load_noted_model(*given.model, given.assume, console);
     refuse_counted_only(job.model, "--model: " + *given.model);
     if (!job.model.assumed_architecture.empty())
         request.assumed.push_back(fmt::format("model_type {} read as {}", job.model.type, job.model.assumed_architecture));
@@ -147,15 +128,18 @@ void take_model(const GraphsOptions& given, GraphsRequest& request, Problems& pr
     request.layout = planner::make_layout(layout, *request.workload);
 }
 
-void take_sizes(const GraphsOptions& given, GraphsRequest& request, Problems& problems) {
+void take_sizes(const Options& options, const GraphsOptions& given, GraphsRequest& request, Problems& problems, Console& console) {
     if (given.model && given.layers_per_chunk) problems.add("--model and --layers-per-chunk exclude each other; give one of them");
     if (!given.model && !given.layers_per_chunk)
         problems.add(
             "a PLAN, --model or --layers-per-chunk is missing; give the captured layers of each chunk, or the model that has them");
     if (!given.microbatches) problems.add("--microbatches is missing; give the number of microbatches of one iteration");
     if (!given.model && given.layers_per_chunk) {
-        for (const auto& [name, present] : layout_options(given)) {
-            if (present) problems.add("--{} says how large tensors are, but only a model has any; add --model or drop --{}", name, name);
+        std::vector<const char*> of_tensors(kOfLayout.begin(), kOfLayout.end());
+        of_tensors.push_back("capacity-factor");
+        for (const char* name : of_tensors) {
+            if (options.given(name))
+                problems.add("--{} says how large tensors are, but only a model has any; add --model or drop --{}", name, name);
         }
     }
     request.schedule.pp = static_cast<int>(given.pp.value_or(1));
@@ -175,7 +159,7 @@ void take_sizes(const GraphsOptions& given, GraphsRequest& request, Problems& pr
         }
     }
     problems.throw_if_any();
-    if (given.model) take_model(given, request, problems);
+    if (given.model) take_model(given, request, problems, console);
 }
 
 /// Capacity factors of padded experts to compare with a capture that leaves experts out.
@@ -242,16 +226,16 @@ void declare_graphs_options(Options& options, GraphsOptions& given) {
                  "capacity of padded experts to compare whole-layer capture with (default: the model's, else 1 and experts/top_k)");
 }
 
-GraphsRequest read_graphs_request(const GraphsOptions& given) {
+GraphsRequest read_graphs_request(const Options& options, const GraphsOptions& given, Console& console) {
     GraphsRequest request;
     Problems problems;
     request.policy = given.policy == "megatron" ? GraphPolicy::megatron : GraphPolicy::slots;
     const bool scopes_given = given.scopes.has_value();
     if (scopes_given) request.scopes = read_graph_scopes(*given.scopes, problems);
     if (given.plan.empty())
-        take_sizes(given, request, problems);
+        take_sizes(options, given, request, problems, console);
     else
-        take_plan(given, request, problems);
+        take_plan(options, given, request);
     if (!scopes_given && request.scopes.empty()) {
         request.scopes = request.workload ? usual_graph_scopes(request.workload->model) : EnumSet{CudaGraphScope::layer};
         if (request.workload) {

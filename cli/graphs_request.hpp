@@ -36,7 +36,7 @@ struct GraphsRequest {
 
 void declare_graphs_options(Options& options, GraphsOptions& given);
 
-/// Throws ConfigError with all problems.
-[[nodiscard]] GraphsRequest read_graphs_request(const GraphsOptions& given);
+/// `options` have been parsed into `given`; notes on the model go to `console.err`. Throws ConfigError with all problems.
+[[nodiscard]] GraphsRequest read_graphs_request(const Options& options, const GraphsOptions& given, Console& console);
 
 }  // namespace mgplan::cli

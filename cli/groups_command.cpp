@@ -1,13 +1,17 @@
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <optional>
 #include <ostream>
+#include <string>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "cli/command.hpp"
 #include "cli/list_writer.hpp"
 #include "cli/options.hpp"
+#include "cli/plan_file.hpp"
 #include "plan/layout/rank_groups.hpp"
 #include "plan/text/errors.hpp"
 #include "plan/text/text.hpp"
@@ -134,9 +138,11 @@ void write_table(std::ostream& out, const RankGroups& groups) {
 
 int run_groups(const std::vector<std::string>& args, Console& console) {
     GroupsOptions given;
-    Options options("groups --world N [options]",
+    std::vector<std::string> plan;
+    Options options("groups (PLAN | --world N) [options]",
                     "Lists which global ranks form each communication group of a layout, for the dense grid "
                     "(tp, cp, dp, pp) and the expert grid (etp, ep, edp, pp) over the same ranks.");
+    options.positional("PLAN", plan, 1, "a plan written by --save-plan");
     options.group("Layout");
     options.integer("world", given.world, 1, kAny, "number of ranks");
     options.integer("tp", given.sizes.tp, 1, kAny, "tensor parallel size");
@@ -149,9 +155,12 @@ int run_groups(const std::vector<std::string>& args, Console& console) {
     options.integer("distributed-optimizer-instances", given.sizes.optimizer_instances, 1, kAny,
                     "number of distributed optimizer instances; more than 1 adds the intra_partial and inter_partial groups");
     options.flag("hybrid-context-parallel", given.by_document, "dynamic context parallelism: add the groups of each power of two of ranks");
+    options.use_texts(console);
     if (!options.parse(args, console.out)) return kDone;
 
-    const RankGroups groups(sizes_of(given), given.by_document);
+    constexpr std::array kOfPlan{"world", "tp", "cp", "ep", "etp", "dp", "pp", "order", "distributed-optimizer-instances"};
+    const ParallelSizes sizes = plan.empty() ? sizes_of(given) : load_asked_plan(options, plan.front(), kOfPlan).layout.sizes;
+    const RankGroups groups(sizes, given.by_document);
     options.write(console, [&](std::ostream& out) {
         switch (options.format()) {
             case Format::json:

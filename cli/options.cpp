@@ -45,6 +45,63 @@ std::string wrapped(const std::string& text, std::size_t indent) {
     return out;
 }
 
+/// The name that other programs give an option, the name it has here, and the words that follow it in a message.
+struct OtherName {
+    std::string_view name, own, rest = {};
+};
+
+constexpr OtherName kOtherNames[] = {
+    {"gpus", "world"},
+    {"num-gpus", "world"},
+    {"ngpus", "world"},
+    {"world-size", "world"},
+    {"nodes", "world", " with all GPUs of the nodes"},
+    {"nnodes", "world", " with all GPUs of the nodes"},
+    {"num-nodes", "world", " with all GPUs of the nodes"},
+    {"gpu", "cluster"},
+    {"hardware", "cluster"},
+    {"gbs", "global-batch"},
+    {"batch-size", "global-batch"},
+    {"global-batch-size", "global-batch"},
+    {"mbs", "micro-batch"},
+    {"micro-batch-size", "micro-batch"},
+    {"seq-length", "seq"},
+    {"seq-len", "seq"},
+    {"sequence-length", "seq"},
+    {"max-seq-len", "seq"},
+    {"tensor-parallel-size", "tp"},
+    {"tensor-model-parallel-size", "tp"},
+    {"pipeline-parallel-size", "pp"},
+    {"pipeline-model-parallel-size", "pp"},
+    {"context-parallel-size", "cp"},
+    {"expert-parallel-size", "ep"},
+    {"expert-model-parallel-size", "ep"},
+    {"dtype", "precision"},
+    {"fsdp", "sharding", " full"},
+    {"zero", "sharding", " optimizer (stage 1), optimizer_gradients (2) or full (3)"},
+    {"json", "format", " json"},
+    {"csv", "format", " csv"},
+};
+
+/// Returns the words that follow the message about an option which the command lacks.
+std::string way_out_of(const std::string& unknown, const std::vector<std::string>& names) {
+    for (const OtherName& other : kOtherNames) {
+        if (other.name == unknown && std::find(names.begin(), names.end(), other.own) != names.end())
+            return fmt::format("use --{}{}", other.own, other.rest);
+    }
+    std::vector<std::string> nearest = nearest_names(unknown, names);
+    for (auto& each : nearest) each.insert(0, "--");
+    return nearest.empty() ? "--help lists the options" : fmt::format("did you mean {}?", any_of_text(nearest));
+}
+
+/// Returns k for the name of the k-th positional's text, "PLAN 2" or for the first one also "PLAN"; 0 for other names.
+std::size_t place_of(const std::string& name, const std::string& positional) {
+    if (positional.empty() || !name.starts_with(positional)) return 0;
+    if (name == positional) return 1;
+    const auto place = parse_integer(name.substr(positional.size() + 1));
+    return name[positional.size()] == ' ' && place && *place > 0 ? static_cast<std::size_t>(*place) : 0;
+}
+
 }  // namespace
 
 struct Options::State {
@@ -246,7 +303,7 @@ void Options::positional(const char* name, std::vector<std::string>& target, int
 
 void Options::use_texts(const Console& console) {
     for (const auto& [name, text] : console.texts) {
-        if (name != state_->positional_name && (!state_->store.contains(name) || state_->is_flag.at(name)))
+        if (place_of(name, state_->positional_name) == 0 && (!state_->store.contains(name) || state_->is_flag.at(name)))
             throw ConfigError(fmt::format("{} takes no text; name a file or leave it out", name));
     }
     state_->texts = console.texts;
@@ -279,10 +336,7 @@ std::map<std::string, std::string> Options::taken_apart(const std::vector<std::s
         const auto equals = word.find('=');
         const std::string name = word.substr(2, equals == std::string::npos ? equals : equals - 2);
         if (!state.is_flag.contains(name)) {
-            std::vector<std::string> nearest = nearest_names(name, state.names);
-            for (auto& each : nearest) each.insert(0, "--");
-            const std::string hint = nearest.empty() ? "" : fmt::format("did you mean {}?", any_of_text(nearest));
-            problems.add("unknown option --{}; {}", name.substr(0, 60), hint.empty() ? "--help lists the options" : hint);
+            problems.add("unknown option --{}; {}", name.substr(0, 60), way_out_of(name, state.names));
             // Skips its value, if it has one, so that it causes no further problem.
             if (equals == std::string::npos && i + 1 < args.size() && !args[i + 1].starts_with("-")) ++i;
             continue;
@@ -322,8 +376,8 @@ bool Options::parse(const std::vector<std::string>& args, std::ostream& out) {
     std::vector<NamedFile> others;  // files that are read
     for (const auto& word : words) others.push_back({state.positional_name, word});
     for (const auto& [name, text] : state.texts) {
-        if (name == state.positional_name)
-            words.push_back(text.name);
+        if (const std::size_t place = place_of(name, state.positional_name); place > 0)
+            words.insert(words.begin() + static_cast<std::ptrdiff_t>(std::min(place - 1, words.size())), text.name);
         else if (!found.emplace(name, text.name).second)
             problems.add("--{} is given twice; give it once", name);
     }

@@ -36,8 +36,8 @@ Plan read_priced_plan(const std::string& path, const std::string& option) {
     return plan;
 }
 
-Plan read_asked_plan(const Options& options, const std::string& path) {
-    if (const GivenText* given = options.contents("PLAN")) return plan_from_json(parse_json(given->text, given->name), given->name);
+Plan read_asked_plan(const Options& options, const std::string& path, const char* text) {
+    if (const GivenText* given = options.contents(text)) return plan_from_json(parse_json(given->text, given->name), given->name);
     return read_plan(path);
 }
 
@@ -45,8 +45,13 @@ Plan load_plan(const std::string& path) {
     return unbroken(read_plan(path));
 }
 
-Plan load_asked_plan(const Options& options, const std::string& path) {
-    return unbroken(read_asked_plan(options, path));
+Plan load_asked_plan(const Options& options, const std::string& path, std::span<const char* const> held, const char* text) {
+    Problems problems;
+    for (const char* name : held) {
+        if (options.given(name)) problems.add("a PLAN holds what --{} says; drop one of them", name);
+    }
+    problems.throw_if_any();
+    return unbroken(read_asked_plan(options, path, text));
 }
 
 Plan plan_of(const Workload& work, const Layout& layout, const BatchSchedule& batches) {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -13,7 +14,9 @@
 #include "cli/command.hpp"
 #include "cli/list_writer.hpp"
 #include "cli/options.hpp"
+#include "cli/plan_file.hpp"
 #include "cli/split_schedule_writer.hpp"
+#include "plan/layout/layout_schedule.hpp"
 #include "plan/schedule/schedule.hpp"
 #include "plan/text/errors.hpp"
 #include "plan/text/text.hpp"
@@ -160,6 +163,17 @@ struct ScheduleOptions {
     std::string kind = "auto";
     bool forward_only = false;
 };
+
+/// Sets the sizes and the kind to those of the plan's schedule.
+void take_plan(const Options& options, const std::string& file, ScheduleOptions& given) {
+    constexpr std::array kOfPlan{"pp", "vpp", "microbatches", "group-size", "kind"};
+    const Layout layout = load_asked_plan(options, file, kOfPlan).layout;
+    given.pp = layout.sizes.pp;
+    given.vpp = layout.vpp;
+    given.microbatches = layout.num_microbatches;
+    given.kind = schedule_name(layout);
+    if (layout.vpp > 1 && !layout.schedule) given.group_size = layout.group_size;
+}
 
 ScheduleRequest request_of(const ScheduleOptions& given) {
     if (!given.microbatches) throw ConfigError("--microbatches is missing; give the number of microbatches of one iteration");
@@ -321,9 +335,11 @@ int run_schedule(const std::vector<std::string>& args, Console& console) {
     ScheduleOptions given;
     std::vector<std::string> kinds{"auto", "none", "1f1b", "interleaved"};
     for (const auto& name : split_schedule_names()) kinds.push_back(name);
-    Options options("schedule --pp P --microbatches M [options]",
+    std::vector<std::string> plan_file;
+    Options options("schedule (PLAN | --pp P --microbatches M) [options]",
                     "Shows the pipeline schedule: which forwards and backwards each pipeline rank runs, in order, "
                     "how many microbatches wait for their backward, and a picture over time.");
+    options.positional("PLAN", plan_file, 1, "a plan written by --save-plan");
     options.group("Pipeline");
     options.integer("pp", given.pp, 1, 65'536, "pipeline parallel size");
     options.integer("vpp", given.vpp, 1, 32'767, "model chunks per pipeline rank; more than 1 interleaves");
@@ -333,8 +349,10 @@ int run_schedule(const std::vector<std::string>& args, Console& console) {
                    "auto: none for pp 1, interleaved for vpp > 1, else 1f1b. zb-h1 and later ones split the backward pass; mgplan runs "
                    "them, Megatron-LM does not");
     options.flag("forward-only", given.forward_only, "forward passes only, as in evaluation");
+    options.use_texts(console);
     if (!options.parse(args, console.out)) return kDone;
 
+    if (!plan_file.empty()) take_plan(options, plan_file.front(), given);
     if (const auto order = split_order_of(given, options.given("vpp"))) {
         options.write(console, [&](std::ostream& out) {
             switch (options.format()) {

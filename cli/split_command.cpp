@@ -1,6 +1,9 @@
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <ostream>
+#include <string>
+#include <vector>
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
@@ -8,6 +11,7 @@
 #include "cli/assumed_architecture.hpp"
 #include "cli/command.hpp"
 #include "cli/options.hpp"
+#include "cli/plan_file.hpp"
 #include "formats/model_source.hpp"
 #include "plan/layout/stage_split.hpp"
 #include "plan/text/errors.hpp"
@@ -74,6 +78,23 @@ StageSplit split_of(const StageSplitRequest& request) {
         problems.push_back(fmt::format("the planner would take{}", options_for(other->request())));
         throw ConfigError(std::move(problems));
     }
+}
+
+StageSplit split_of_plan(const Options& options, const std::string& file, std::string& assumed_architecture) {
+    constexpr std::array kOfPlan{"model",
+                                 "assume",
+                                 "layers",
+                                 "mtp-layers",
+                                 "pp",
+                                 "vpp",
+                                 "first-stage-layers",
+                                 "last-stage-layers",
+                                 "account-for-embedding",
+                                 "account-for-loss",
+                                 "pipeline-layout"};
+    const Plan plan = load_asked_plan(options, file, kOfPlan);
+    assumed_architecture = plan.model.assumed_architecture;
+    return *plan.layout.split;
 }
 
 std::string_view name_of(SplitKind kind) {
@@ -204,8 +225,10 @@ void write_table(std::ostream& out, const StageSplit& split) {
 
 int run_split(const std::vector<std::string>& args, Console& console) {
     SplitOptions given;
-    Options options("split (--model CFG | --layers N) --pp P [options]",
+    std::vector<std::string> plan_file;
+    Options options("split (PLAN | (--model CFG | --layers N) --pp P) [options]",
                     "Shows which layers each pipeline stage and model chunk holds. Without further options the layers are split evenly.");
+    options.positional("PLAN", plan_file, 1, "a plan written by --save-plan");
     options.group("Layers");
     options.text("model", given.model, "CFG",
                  "preset name, Hugging Face config.json or its folder, Megatron-LM arguments, or mgplan's JSON");
@@ -222,10 +245,12 @@ int run_split(const std::vector<std::string>& args, Console& console) {
     options.flag("account-for-loss", given.request.account_for_loss, "count the loss as a layer of the last stage");
     options.text("pipeline-layout", given.request.pipeline_layout, "STRING",
                  "Megatron-LM's layout string, such as 'Et*3|(tt|)*29,m|L': E embedding, t decoder, m MTP, L loss, | between stages");
+    options.use_texts(console);
     if (!options.parse(args, console.out)) return kDone;
 
     std::string assumed_architecture;
-    const StageSplit split = split_of(request_of(given, assumed_architecture, console));
+    const StageSplit split = plan_file.empty() ? split_of(request_of(given, assumed_architecture, console))
+                                               : split_of_plan(options, plan_file.front(), assumed_architecture);
     options.write(console, [&](std::ostream& out) {
         switch (options.format()) {
             case Format::json:

@@ -51,6 +51,10 @@ ARGUMENTS = {
     "routing_skew": "_Path | Sequence[Any] | None",
     "params": "_Path | Sequence[Mapping[str, Any]] | None",
     "plan": "Plan | _Path | Mapping[str, Any]",
+    "over": "Mapping[str, Sequence[Any]]",
+    "a": "Plan | _Path | Mapping[str, Any]",
+    "b": "Plan | _Path | Mapping[str, Any]",
+    "name": "_Path",
     "to": 'Literal["megatron-args", "megatron-yaml", "mgplan"]',
     "pp": "int | str",
     "microbatches": "int | str",
@@ -95,8 +99,8 @@ def function_text(name):
             lines.append("*")
         kind = ARGUMENTS[parameter.name]
         if name == "plan" and parameter.name == "world":
-            kind = "_Numbers"
-        if parameter.default is inspect.Parameter.empty:
+            kind = "_Numbers"  # required: it may be left out only so that what stands in its place is refused by name
+        if parameter.default is inspect.Parameter.empty or (name, parameter.name) == ("plan", "world"):
             lines.append(f"{parameter.name}: {kind}")
         else:
             if parameter.default is None and "None" not in kind:
@@ -105,7 +109,7 @@ def function_text(name):
     if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in signature.parameters.values()):
         if not keyword_only:
             lines.append("*")
-        for pin, option in pins_of(name):
+        for pin, option in pins_of("plan" if name == "sweep" else name):
             if pin in signature.parameters or (name == "check" and pin == "model"):
                 continue
             lines.append(f"{pin}: {type_of(pin, option)} | None = ...")
@@ -122,7 +126,7 @@ def function_text(name):
 
 def stub():
     text = HEAD.format(doc=mgplan.__doc__)
-    for name in ("plan", "simulate", "check", "export", "schedule", "groups", "buffers"):
+    for name in ("plan", "sweep", "simulate", "check", "export", "diff", "schedule", "groups", "split", "graphs", "buffers", "models", "clusters"):
         text += "\n" + function_text(name)
     ast.parse(text)
     return text

@@ -184,6 +184,15 @@ std::optional<std::int64_t> resolve_bucket_size(std::optional<std::int64_t> buck
     return bucket_size ? bucket_size : default_bucket_size(dp);
 }
 
+void set_buckets_of_flags(BufferOptions& options, const TrainingSpec& training, std::int64_t parameters) {
+    const MegatronSwitches& megatron = training.megatron;
+    options.pad_buckets_for_high_nccl_busbw = megatron.pad_buckets;
+    std::optional<std::int64_t> size, number;
+    if (megatron.bucket_size > 0) size = megatron.bucket_size;
+    if (megatron.num_buckets > 0) number = megatron.num_buckets;
+    options.bucket_size = resolve_bucket_size(size, number, parameters, options.dp, training.overlap_grad_reduce);
+}
+
 std::int64_t bucket_end_multiple(std::int64_t dp, bool for_high_nccl_busbw) {
     const std::int64_t multiple = std::lcm(dp, kBucketMultiple);
     return for_high_nccl_busbw ? std::lcm(multiple, kBusBandwidthMultiple) : multiple;

@@ -144,6 +144,9 @@ struct ParameterSums {
                                                               std::optional<std::int64_t> num_buckets, std::int64_t parameters,
                                                               std::int64_t dp, bool overlap_grad_reduce);
 
+/// Sets padding and size of buckets as Megatron-LM's flags of `training` say for a chunk of so many `parameters` (elements).
+void set_buckets_of_flags(BufferOptions& options, const TrainingSpec& training, std::int64_t parameters);
+
 /// A bucket's end is a multiple of this with the distributed optimizer: of dp, so that shards are equal, of 128, so that
 /// they start at multiples of 128 elements of 2 bytes or more, which vectorised kernels prefer, and on request of 2^16, which NCCL's fast
 /// algorithms need for full bandwidth at large dp.

@@ -195,9 +195,10 @@ ClusterSpec cluster_from_file(const std::string& path) {
 }
 
 ClusterSpec base_cluster(const std::string& name) {
-    if (auto found = preset(name)) return *found;
+    const std::string wanted = lower_case(name);
+    if (auto found = preset(wanted)) return *found;
     if (names_a_file(name)) return cluster_from_file(name);
-    const auto of_gpu = clusters_of_gpu(name, cluster_presets());
+    const auto of_gpu = clusters_of_gpu(wanted, cluster_presets());
     if (of_gpu.size() == 1) return *preset(of_gpu.front());
     if (of_gpu.size() > 1) throw ConfigError(fmt::format("--cluster: '{}' may be several presets; use {}", name, any_of_text(of_gpu)));
     const auto names = cluster_preset_names();

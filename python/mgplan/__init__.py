@@ -11,6 +11,8 @@ are seconds, ranks are global. What cannot be used raises InputError.
 
 from __future__ import annotations
 
+import importlib
+import itertools
 import os
 import warnings
 from typing import Any, Mapping
@@ -21,7 +23,7 @@ from ._results import Answer, Better, Check, Export, Plan, Prediction, Ranking
 
 __version__: str = _mgplan.version
 __all__ = ["Answer", "Better", "Check", "Export", "InputError", "InputWarning", "Plan", "Prediction", "Problem", "Ranking", "buffers", "check",
-           "export", "groups", "plan", "schedule", "simulate"]
+           "clusters", "diff", "export", "graphs", "groups", "models", "plan", "schedule", "simulate", "split", "sweep"]
 
 
 def _ask(command: str, words: list[str], texts: _words.Texts, given: Mapping[str, Any],
@@ -49,7 +51,7 @@ def _job(pins: dict[str, Any], cluster: Any, routing_skew: Any) -> tuple[list[st
     return words, texts
 
 
-def plan(model: Any, world: Any, cluster: Any = None, *, routing_skew: Any = None, **pins: Any) -> Ranking:
+def plan(model: Any, world: Any = None, cluster: Any = None, *, routing_skew: Any = None, **pins: Any) -> Ranking:
     """Ranks the layouts of a model on `world` GPUs: all legal ones are priced, and those that fit in memory come fastest first.
 
     model: a preset ("llama3-8b"), a path (config.json or its folder, Megatron-LM flags, mgplan's JSON), a dict of either JSON, or an object
@@ -87,11 +89,11 @@ def simulate(model: Any = None, world: Any = None, cluster: Any = None, *, megat
     return Prediction(_answer("simulate", words, texts, given))
 
 
-def check(megatron_args: Any, world: Any, cluster: Any = None, *, routing_skew: Any = None, **pins: Any) -> Check:
+def check(megatron_args: Any, world: Any = None, cluster: Any = None, *, routing_skew: Any = None, **pins: Any) -> Check:
     """Judges a Megatron-LM command before it is started: is it legal, does it fit, how fast is it, and what would be better?
 
     megatron_args: a path (flags, a shell script with an argument array, YAML); the words of a command (sys.argv[1:]); a text of flags; or
-    a dict ({"tensor-model-parallel-size": 8, "swiglu": True}). pins: top=0 looks for nothing better, strict=True refuses commands of which
+    a dict ({"tensor-model-parallel-size": 8, "swiglu": True}). world: GPUs, where the command does not state them. pins: top=0 looks for nothing better, strict=True refuses commands of which
     a flag is not computed. A command that is not legal is answered (``legal`` is False); one that cannot be read raises InputError.
     """
     words, texts = _job(pins | {"world": world}, cluster, routing_skew)
@@ -110,35 +112,107 @@ def export(plan: Any, to: str = "megatron-args") -> Export:
     return Export(_ask("export", words, texts, given, warn=False)[0], answer)
 
 
-def schedule(pp: Any, microbatches: Any, **pins: Any) -> Answer:
-    """The pipeline schedule of every rank: order, warm-up, live microbatches. pins: vpp, group_size, kind ("1f1b", "zb-h1", …),
-    forward_only=True."""
-    given = pins | {"pp": pp, "microbatches": microbatches}
-    return _answer("schedule", _words.pin_words(given), {}, given)
+def sweep(model: Any, world: Any = None, cluster: Any = None, *, over: Mapping[str, Any], **pins: Any) -> Any:
+    """Ranks layouts for every combination of values, {"seq": ["4k", "8k"], "world": [64, 128]}, and gives a pandas.DataFrame with a row
+    for each: the values, whether a layout fits, and the recommended plan (its layout and figures as Ranking.to_pandas() has them).
+
+    `over` takes every argument and pin of plan(). Needs pandas, which nothing else here does. A combination that cannot be used raises its
+    InputError with a note that names it.
+    """
+    pandas = importlib.import_module("pandas")
+    for name, values in over.items():
+        if isinstance(values, (str, bytes)) or not isinstance(values, (list, tuple, range)) or len(values) == 0:
+            raise refusal(f"over[{name!r}]", values, "is no list of values", 'give one, such as {"seq": ["4k", "8k"]}')
+    rows = []
+    for values in itertools.product(*over.values()):
+        point = dict(zip(over, values, strict=True))
+        try:
+            ranking = plan(**({"model": model, "world": world, "cluster": cluster} | pins | point))
+        except InputError as error:
+            error.add_note(f"in the sweep at {', '.join(f'{name} = {value}' for name, value in point.items())}")
+            raise
+        rows.append(point | {"fits": len(ranking) > 0} | ranking._recommended_row())
+    return pandas.DataFrame(rows)
 
 
-def groups(world: Any = None, **pins: Any) -> Answer:
-    """Which global ranks form each communication group. pins: tp, cp, ep, etp, dp, pp, order, distributed_optimizer_instances,
-    hybrid_context_parallel."""
-    given = pins | {"world": world}
-    return _answer("groups", _words.pin_words(given), {}, given)
+def diff(a: Any, b: Any) -> Answer:
+    """What two plans (each a Plan, a plan file's path or contents) state differently, and what that does to time and memory."""
+    words: list[str] = []
+    texts: _words.Texts = {}
+    for number, each in enumerate((a, b), start=1):
+        _add_plan(words, texts, each, f"PLAN {number}", f"plan {'ab'[number - 1]}")
+    return _answer("diff", words, texts, {"a": a, "b": b})
 
 
-def buffers(model: Any = None, dp: Any = None, *, params: Any = None, **pins: Any) -> Answer:
+def models(name: Any = None) -> Any:
+    """The model presets with their sizes, a dict each; of a name, a path, a dict or a config, that one model as an Answer."""
+    return _listed("models", name)
+
+
+def clusters(name: Any = None) -> Any:
+    """The cluster presets, a dict each; of a name or a path, that one cluster with the source of every figure as an Answer."""
+    return _listed("clusters", name)
+
+
+def _listed(command: str, name: Any) -> Any:
+    if name is None:
+        return _answer(command, [], {}, {}).to_dict()[command]
+    return _answer(command, ["show", _words.scalar_word("name", name)], {}, {"name": name})
+
+
+def _of_plan(command: str, plan: Any, pins: Mapping[str, Any], model: Any = None) -> Answer:
+    """A command that takes a plan, or pins and perhaps a model, in its place."""
+    words = _words.pin_words(pins)
+    texts: _words.Texts = {}
+    if plan is not None:
+        _add_plan(words, texts, plan)
+    if model is not None:
+        _words.add_model(words, texts, model)
+    return _answer(command, words, texts, {**pins, "model": model, "plan": plan})
+
+
+def schedule(pp: Any = None, microbatches: Any = None, *, plan: Any = None, **pins: Any) -> Answer:
+    """The pipeline schedule of every rank: order, warm-up, live microbatches. Of `plan` (a Plan, a plan file's path or contents), or of
+    pins: vpp, group_size, kind ("1f1b", "zb-h1", …). forward_only=True leaves the backwards out."""
+    return _of_plan("schedule", plan, pins | {"pp": pp, "microbatches": microbatches})
+
+
+def groups(world: Any = None, *, plan: Any = None, **pins: Any) -> Answer:
+    """Which global ranks form each communication group. Of `plan` (a Plan, a plan file's path or contents), or of pins: tp, cp, ep, etp,
+    dp, pp, order, distributed_optimizer_instances. hybrid_context_parallel=True adds the groups of dynamic context parallelism."""
+    return _of_plan("groups", plan, pins | {"world": world})
+
+
+def split(model: Any = None, *, plan: Any = None, **pins: Any) -> Answer:
+    """Which layers each pipeline stage and chunk holds. Of `plan` (a Plan, a plan file's path or contents), or of a model, or layers=N, with
+    pins: pp, vpp, first_stage_layers, pipeline_layout, …"""
+    return _of_plan("split", plan, pins, model)
+
+
+def graphs(model: Any = None, *, plan: Any = None, **pins: Any) -> Answer:
+    """CUDA graphs of each pipeline rank and the buffers that they need. Of `plan` (a Plan, a plan file's path or contents), or of a model
+    with pins: pp, vpp, microbatches, tp, cuda_graphs, …"""
+    return _of_plan("graphs", plan, pins, model)
+
+
+def buffers(model: Any = None, dp: Any = None, *, params: Any = None, plan: Any = None, **pins: Any) -> Answer:
     """Parameter and gradient buffers, their buckets and, with shards=True, every rank's share; positions count elements.
 
-    Of a model, or of `params`: a path, or a list of {"name", "shape", "dtype"} in module order. dp: ranks that share the buffers (dp·cp).
-    pins: tp, pp, vpp, ep, etp, edp, pp_rank, chunk, dtype, bucket_size (elements, or "none"), no_distributed_optimizer=True, …
+    Of `plan` (a Plan, a plan file's path or contents) with pp_rank and chunk; or of a model; or of `params`: a path, or a list of
+    {"name", "shape", "dtype"} in module order. dp: ranks that share the buffers (dp·cp). pins: tp, pp, vpp, ep, etp, edp, pp_rank, chunk,
+    dtype, bucket_size (elements, or "none"), no_distributed_optimizer=True, …
     """
     words = _words.pin_words(pins | {"dp": dp})
     texts: _words.Texts = {}
+    if plan is not None:
+        _add_plan(words, texts, plan)
     if model is not None:
         _words.add_model(words, texts, model)
     if isinstance(params, (list, tuple)):
         texts["params"] = ("params", _words.json_text("params", params))
     elif params is not None:
         words.append(f"--params={_words.scalar_word('params', params)}")
-    return _answer("buffers", words, texts, pins | {"dp": dp, "model": model, "params": params})
+    return _answer("buffers", words, texts, pins | {"dp": dp, "model": model, "params": params, "plan": plan})
 
 
 def _is_plan(value: Any) -> bool:
@@ -147,11 +221,11 @@ def _is_plan(value: Any) -> bool:
     return isinstance(value, os.PathLike) or (isinstance(value, str) and (value.endswith(".json") or os.path.isfile(value)))
 
 
-def _add_plan(words: list[str], texts: _words.Texts, plan: Any) -> None:
+def _add_plan(words: list[str], texts: _words.Texts, plan: Any, place: str = "PLAN", name: str = "plan") -> None:
     if isinstance(plan, Plan):
-        texts["PLAN"] = ("plan", plan._plan_file)
+        texts[place] = (name, plan._plan_file)
     elif isinstance(plan, Mapping):
-        texts["PLAN"] = ("plan", _words.json_text("plan", dict(plan)))
+        texts[place] = (name, _words.json_text("plan", dict(plan)))
     elif isinstance(plan, (str, os.PathLike)):
         path = _words.scalar_word("plan", plan)
         if not path or path.startswith("-"):

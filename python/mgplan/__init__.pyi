@@ -184,6 +184,156 @@ def plan(
     threads: threads of the search; 0: the processors that the process may use, by affinity and control groups (default: 0).
     """
 
+def sweep(
+    model: _Path | Mapping[str, Any] | Plan | Any,
+    world: int | str | None = ...,
+    cluster: _Path | Mapping[str, Any] | None = ...,
+    *,
+    over: Mapping[str, Sequence[Any]],
+    assume: Literal["llama"] | None = ...,
+    vocab_size: int | str | None = ...,
+    global_batch: int | str | None = ...,
+    global_batch_tokens: int | str | None = ...,
+    seq: int | str | None = ...,
+    max_memory: int | str | None = ...,
+    routing_skew: str | None = ...,
+    routing: Literal["natural", "forced"] | None = ...,
+    adverse: str | None = ...,
+    lengths: _Path | None = ...,
+    precision: str | None = ...,
+    software: str | None = ...,
+    grad_dtype: Literal["fp32", "bf16", "fp16"] | None = ...,
+    no_distributed_optimizer: bool | None = ...,
+    sharding: _Words | None = ...,
+    optimizer: Literal["adam", "sgd", "lion", "muon", "ademamix"] | None = ...,
+    offload: _Words | None = ...,
+    overlap: _Words | None = ...,
+    no_overlap: _Words | None = ...,
+    attention: Literal["flash", "unfused"] | None = ...,
+    loss_fusion: Literal["none", "native", "te"] | None = ...,
+    strict: bool | None = ...,
+    engine: Literal["mgplan", "megatron"] | None = ...,
+    tp: _Numbers | None = ...,
+    cp: _Numbers | None = ...,
+    ep: _Numbers | None = ...,
+    etp: _Numbers | None = ...,
+    pp: _Numbers | None = ...,
+    vpp: _Numbers | None = ...,
+    micro_batch: _Numbers | None = ...,
+    recompute: _Words | None = ...,
+    recompute_modules: _Words | None = ...,
+    recompute_method: Literal["uniform", "block"] | None = ...,
+    recompute_num_layers: int | str | None = ...,
+    sequence_parallel: bool | Literal["auto", "on", "off"] | None = ...,
+    cp_comm_type: _Words | None = ...,
+    group_size: int | str | None = ...,
+    pipeline_layout: str | None = ...,
+    schedule: _Words | None = ...,
+    balance_stages: bool | None = ...,
+    order: _Words | None = ...,
+    cuda_graphs: _Words | None = ...,
+    dispatcher: _Words | None = ...,
+    search: _Words | None = ...,
+    exhaustive: bool | None = ...,
+    headroom: str | None = ...,
+    objective: Literal["throughput", "memory"] | None = ...,
+    top: int | str | None = ...,
+    explain: int | str | None = ...,
+    save_plan: _Path | None = ...,
+    pick: int | str | None = ...,
+    compare: str | None = ...,
+    html: _Path | None = ...,
+    tokens: float | str | None = ...,
+    gpu_hour_price: float | str | None = ...,
+    threads: int | str | None = ...,
+) -> Any:
+    """Ranks layouts for every combination of values, {"seq": ["4k", "8k"], "world": [64, 128]}, and gives a pandas.DataFrame with a row
+    for each: the values, whether a layout fits, and the recommended plan (its layout and figures as Ranking.to_pandas() has them).
+
+    `over` takes every argument and pin of plan(). Needs pandas, which nothing else here does. A combination that cannot be used raises its
+    InputError with a note that names it.
+
+    Pins:
+
+    assume: read a Hugging Face config of an unknown model_type as this type; every output says so, and export refuses it (default:
+        refuse such a config).
+    vocab_size: vocabulary size before padding (default: the model's, or that of its tokenizer where known).
+    global_batch: sequences per step (default: the model's published batch, else 4 Mi tokens, up to 16 Mi on 4,096 GPUs and more; of
+        MoE models at least 8 sequences per GPU).
+    global_batch_tokens: tokens per step, 4M is 4,194,304; instead of --global-batch.
+    seq: tokens per sequence, 8k is 8,192 (default: the preset's, or min(model's maximum, 4096)).
+    max_memory: memory a rank may use (default: the GPU's).
+    routing_skew: distribution of tokens over experts: balanced, uniform (both cost no time), zipf, zipf:EXPONENT, worst, or a JSON
+        list of counts per expert (or one list per MoE layer). The plan must fit at its 99th percentile, and MoE layers wait for the
+        fullest rank (default: uniform).
+    routing: expert routing: natural (the router's, with --routing-skew), or forced (uniform, --moe-router-force-load-balancing)
+        (default: the command's, else natural).
+    adverse: conditions of the adverse time (worst): network=SHARE of the inter-node bandwidth, host=FACTOR on launch times,
+        routing=EXPONENT of Zipf's law over experts (default: fitted to published runs, docs/how-sure.md).
+    lengths: document lengths of packed sequences, a JSON list of pairs of tokens and count. Attention stays inside a document, and a
+        step waits for the slowest data-parallel rank (default: one document per sequence).
+    precision: precision of the GEMMs: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4; fp8 is
+        fp8-current (default: bf16).
+    software: release of NVIDIA's training container whose rates are used, from 25.04 to 26.08 (default: 26.08).
+    grad_dtype: dtype of gradients and their reduction (default: fp32).
+    no_distributed_optimizer: every rank keeps the whole optimizer state.
+    sharding: state sharded over data-parallel ranks: none, optimizer (distributed optimizer), optimizer_gradients or full (with
+        parameters; both Megatron-FSDP), or hybrid:N (full inside each of N replicas); several are all searched. Gradients keep their
+        dtype (default: the command's, else optimizer, full, and hybrid with a replica per NVLink domain).
+    optimizer: optimizer; engine mgplan lacks ademamix (default: the command's, else adam (AdamW)).
+    offload: state kept in host memory: optimizer (main parameters and moments, updated there) or a share, optimizer:0.5;
+        optimizer_states, moved to the GPU for the update, or a share; and inputs of modules between forward and backward: attn_norm,
+        qkv_linear, core_attn, attn_proj, mlp_norm, expert_fc1, moe_act (default: the command's, else none).
+    overlap: communication to overlap with compute (default: grad-reduce, param-gather, p2p).
+    no_overlap: communication not to overlap.
+    attention: attention kernels (default: flash).
+    loss_fusion: kernels of Megatron-LM's loss. none: separate, with fp32 copies of the logits; native: Megatron-LM's fused ones; te:
+        Transformer Engine's, without fp32 logits (default: none).
+    strict: refuse a Megatron-LM command with a flag that mgplan does not model or know.
+    engine: training framework to predict: Megatron-LM with Transformer Engine, or mgplan's own (default: megatron).
+    tp: tensor parallel sizes (default: all that divide).
+    cp: context parallel sizes (default: all that divide).
+    ep: expert parallel sizes (default: all that divide).
+    etp: expert tensor parallel sizes (default: all that divide).
+    pp: pipeline parallel sizes (default: all that divide).
+    vpp: model chunks per pipeline rank (default: 1 to 8, and all that make chunks of equal layers).
+    micro_batch: sequences per microbatch (default: divisors of global batch / dp up to 16).
+    recompute: activation recompute (default: none,selective,full).
+    recompute_modules: modules that selective recompute recomputes (core_attn, mlp, moe_act, layernorm, mla_up_proj, moe,
+        shared_experts, mhc) (default: core_attn).
+    recompute_method: method of full recompute (default: uniform).
+    recompute_num_layers: uniform: layers per checkpoint; block: layers recomputed per chunk (default: 1).
+    sequence_parallel: sequence parallelism (default: auto).
+    cp_comm_type: how context-parallel ranks exchange keys and values (default: p2p,all_gather,a2a).
+    group_size: microbatch group of the interleaved schedule (default: pp).
+    pipeline_layout: layers per stage as in Megatron-LM, such as 'Et*3|(tt|)*29m|L'.
+    schedule: pipeline schedules. auto: Megatron-LM's for the layout's pp and vpp. The others are mgplan's own (--engine mgplan),
+        tried for the best layouts and the nearest misses; a list without auto ranks them alone (auto, zb-h1, zb-h2, zb-v, v-half,
+        v-min, dualpipe-v) (default: auto).
+    balance_stages: also try uneven splits of the layers over the stages, for the best layouts with a pipeline.
+    order: rank orders, fastest axis first; several are searched (default: tp-cp-ep-dp-pp).
+    cuda_graphs: scopes of CUDA graphs: attn, mlp, moe, moe_router, moe_preprocess, layer, full_iteration (default: none).
+    dispatcher: MoE token dispatcher, engine megatron: allgather, alltoall, deepep, hybridep (default: the model's).
+    search: what to search besides layouts: dispatcher, recompute (sets of modules), block (full recompute of some layers), tp-
+        overlap, moe-overlap, optimizer (bf16 gradients and moments), cuda-graphs, vpp (chunks of unequal layers), stages (splits
+        balanced by the layers' work), sharding (FSDP and HSDP). plain: nothing; recipe: the first two and the overlaps; wide: all
+        (default: all but optimizer, which changes the trained numbers).
+    exhaustive: evaluate every layout, without pruning.
+    headroom: GPU memory to leave free, such as 4GiB, 5% or 0; ignored where nothing fits otherwise (default: 5%, 0 with --max-
+        memory).
+    objective: rank by speed or by memory (default: throughput).
+    top: plans to print (default: 5 in a table and 10 in JSON and CSV).
+    explain: print every term of plan N, and its advantage over plan N+1.
+    save_plan: write the recommended plan, or the picked one, to FILE.
+    pick: the plan that --save-plan writes; 1: the fastest (default: the recommended).
+    compare: compare a layout with plan 1: its rank and the terms that differ. Sizes such as 'tp2 pp4 mbs1', a plan file, or a file of
+        Megatron-LM arguments.
+    html: write an interactive HTML report.
+    tokens: tokens to train on, such as 15T; adds days, and the effect of one more node, a longer sequence and another batch.
+    gpu_hour_price: price per GPU-hour; adds the cost of --tokens.
+    threads: threads of the search; 0: the processors that the process may use, by affinity and control groups (default: 0).
+    """
+
 def simulate(
     model: _Path | Mapping[str, Any] | Plan | Any | None = ...,
     world: int | str | None = ...,
@@ -331,7 +481,7 @@ def simulate(
 
 def check(
     megatron_args: _Path | Sequence[Any] | Mapping[str, Any],
-    world: int | str,
+    world: int | str | None = ...,
     cluster: _Path | Mapping[str, Any] | None = ...,
     *,
     routing_skew: _Path | Sequence[Any] | None = ...,
@@ -371,7 +521,7 @@ def check(
     """Judges a Megatron-LM command before it is started: is it legal, does it fit, how fast is it, and what would be better?
 
     megatron_args: a path (flags, a shell script with an argument array, YAML); the words of a command (sys.argv[1:]); a text of flags; or
-    a dict ({"tensor-model-parallel-size": 8, "swiglu": True}). pins: top=0 looks for nothing better, strict=True refuses commands of which
+    a dict ({"tensor-model-parallel-size": 8, "swiglu": True}). world: GPUs, where the command does not state them. pins: top=0 looks for nothing better, strict=True refuses commands of which
     a flag is not computed. A command that is not legal is answered (``legal`` is False); one that cannot be read raises InputError.
 
     Pins:
@@ -430,17 +580,25 @@ def export(
     with an array), "megatron-yaml", or "mgplan" (a plan file).
     """
 
+def diff(
+    a: Plan | _Path | Mapping[str, Any],
+    b: Plan | _Path | Mapping[str, Any],
+) -> Answer:
+    """What two plans (each a Plan, a plan file's path or contents) state differently, and what that does to time and memory.
+    """
+
 def schedule(
-    pp: int | str,
-    microbatches: int | str,
+    pp: int | str | None = ...,
+    microbatches: int | str | None = ...,
     *,
+    plan: Plan | _Path | Mapping[str, Any] | None = ...,
     vpp: int | str | None = ...,
     group_size: int | str | None = ...,
     kind: Literal["auto", "none", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min", "dualpipe-v"] | None = ...,
     forward_only: bool | None = ...,
 ) -> Answer:
-    """The pipeline schedule of every rank: order, warm-up, live microbatches. pins: vpp, group_size, kind ("1f1b", "zb-h1", …),
-    forward_only=True.
+    """The pipeline schedule of every rank: order, warm-up, live microbatches. Of `plan` (a Plan, a plan file's path or contents), or of
+    pins: vpp, group_size, kind ("1f1b", "zb-h1", …). forward_only=True leaves the backwards out.
 
     Pins:
 
@@ -454,6 +612,7 @@ def schedule(
 def groups(
     world: int | str | None = ...,
     *,
+    plan: Plan | _Path | Mapping[str, Any] | None = ...,
     tp: int | str | None = ...,
     cp: int | str | None = ...,
     ep: int | str | None = ...,
@@ -464,8 +623,8 @@ def groups(
     distributed_optimizer_instances: int | str | None = ...,
     hybrid_context_parallel: bool | None = ...,
 ) -> Answer:
-    """Which global ranks form each communication group. pins: tp, cp, ep, etp, dp, pp, order, distributed_optimizer_instances,
-    hybrid_context_parallel.
+    """Which global ranks form each communication group. Of `plan` (a Plan, a plan file's path or contents), or of pins: tp, cp, ep, etp,
+    dp, pp, order, distributed_optimizer_instances. hybrid_context_parallel=True adds the groups of dynamic context parallelism.
 
     Pins:
 
@@ -481,11 +640,96 @@ def groups(
     hybrid_context_parallel: dynamic context parallelism: add the groups of each power of two of ranks.
     """
 
+def split(
+    model: _Path | Mapping[str, Any] | Plan | Any | None = ...,
+    *,
+    plan: Plan | _Path | Mapping[str, Any] | None = ...,
+    assume: Literal["llama"] | None = ...,
+    layers: int | str | None = ...,
+    mtp_layers: int | str | None = ...,
+    pp: int | str | None = ...,
+    vpp: int | str | None = ...,
+    first_stage_layers: int | str | None = ...,
+    last_stage_layers: int | str | None = ...,
+    account_for_embedding: bool | None = ...,
+    account_for_loss: bool | None = ...,
+    pipeline_layout: str | None = ...,
+) -> Answer:
+    """Which layers each pipeline stage and chunk holds. Of `plan` (a Plan, a plan file's path or contents), or of a model, or layers=N, with
+    pins: pp, vpp, first_stage_layers, pipeline_layout, …
+
+    Pins:
+
+    assume: read a Hugging Face config of an unknown model_type as this type; every output says so, and export refuses it (default:
+        refuse such a config).
+    layers: number of decoder layers, instead of a model.
+    mtp_layers: number of multi-token-prediction layers (default: the model's, else 0).
+    pp: pipeline parallel size (default: 1).
+    vpp: model chunks per pipeline rank (default: the layout string's, else 1).
+    first_stage_layers: decoder layers of the first pipeline rank.
+    last_stage_layers: decoder layers of the last pipeline rank.
+    account_for_embedding: count the embedding as a layer of the first stage.
+    account_for_loss: count the loss as a layer of the last stage.
+    pipeline_layout: Megatron-LM's layout string, such as 'Et*3|(tt|)*29,m|L': E embedding, t decoder, m MTP, L loss, | between
+        stages.
+    """
+
+def graphs(
+    model: _Path | Mapping[str, Any] | Plan | Any | None = ...,
+    *,
+    plan: Plan | _Path | Mapping[str, Any] | None = ...,
+    pp: int | str | None = ...,
+    vpp: int | str | None = ...,
+    microbatches: int | str | None = ...,
+    group_size: int | str | None = ...,
+    layers_per_chunk: _Numbers | None = ...,
+    assume: Literal["llama"] | None = ...,
+    tp: int | str | None = ...,
+    cp: int | str | None = ...,
+    ep: int | str | None = ...,
+    etp: int | str | None = ...,
+    micro_batch: int | str | None = ...,
+    seq: int | str | None = ...,
+    precision: str | None = ...,
+    sequence_parallel: bool | Literal["auto", "on", "off"] | None = ...,
+    cuda_graphs: _Words | None = ...,
+    policy: Literal["slots", "megatron"] | None = ...,
+    capacity_factor: float | str | None = ...,
+) -> Answer:
+    """CUDA graphs of each pipeline rank and the buffers that they need. Of `plan` (a Plan, a plan file's path or contents), or of a model
+    with pins: pp, vpp, microbatches, tp, cuda_graphs, …
+
+    Pins:
+
+    pp: pipeline parallel size (default: 1).
+    vpp: model chunks per pipeline rank (default: 1).
+    microbatches: microbatches of one iteration.
+    group_size: microbatch group of the interleaved schedule (default: pp).
+    layers_per_chunk: captured layers of each chunk, or one number for all: counts only.
+    assume: read a Hugging Face config of an unknown model_type as this type; every output says so, and export refuses it (default:
+        refuse such a config).
+    tp: tensor parallel size (default: 1).
+    cp: context parallel size (default: 1).
+    ep: expert parallel size (default: 1).
+    etp: expert tensor parallel size (default: tp).
+    micro_batch: sequences per microbatch (default: 1).
+    seq: tokens per sequence, 8k is 8,192 (default: the preset's, or min(model's maximum, 4096)).
+    precision: precision of the GEMMs: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4; fp8 is
+        fp8-current (default: bf16).
+    sequence_parallel: sequence parallelism; auto: on where tp > 1 (default: auto).
+    cuda_graphs: captured scopes: attn, mlp, moe, moe_router, moe_preprocess, layer, full_iteration (default: the plan's, else layer;
+        with dropless experts attn, moe_router, moe_preprocess, and mlp of dense layers).
+    policy: slots: mgplan's own, graphs for each chunk and slot; megatron: Megatron-LM's, graphs for each microbatch (default: that of
+        the plan's engine, else slots).
+    capacity_factor: capacity of padded experts to compare whole-layer capture with (default: the model's, else 1 and experts/top_k).
+    """
+
 def buffers(
     model: _Path | Mapping[str, Any] | Plan | Any | None = ...,
     dp: int | str | None = ...,
     *,
     params: _Path | Sequence[Mapping[str, Any]] | None = ...,
+    plan: Plan | _Path | Mapping[str, Any] | None = ...,
     assume: Literal["llama"] | None = ...,
     tp: int | str | None = ...,
     pp: int | str | None = ...,
@@ -505,8 +749,9 @@ def buffers(
 ) -> Answer:
     """Parameter and gradient buffers, their buckets and, with shards=True, every rank's share; positions count elements.
 
-    Of a model, or of `params`: a path, or a list of {"name", "shape", "dtype"} in module order. dp: ranks that share the buffers (dp·cp).
-    pins: tp, pp, vpp, ep, etp, edp, pp_rank, chunk, dtype, bucket_size (elements, or "none"), no_distributed_optimizer=True, …
+    Of `plan` (a Plan, a plan file's path or contents) with pp_rank and chunk; or of a model; or of `params`: a path, or a list of
+    {"name", "shape", "dtype"} in module order. dp: ranks that share the buffers (dp·cp). pins: tp, pp, vpp, ep, etp, edp, pp_rank, chunk,
+    dtype, bucket_size (elements, or "none"), no_distributed_optimizer=True, …
 
     Pins:
 
@@ -527,4 +772,16 @@ def buffers(
     no_grad_reduce_in_fp32: gradients in the parameters' type (bf16 for fp8) in place of fp32.
     disable_bucketing: no cut by size, and one group of all buckets.
     shards: list what each data-parallel rank owns.
+    """
+
+def models(
+    name: _Path | None = ...,
+) -> Any:
+    """The model presets with their sizes, a dict each; of a name, a path, a dict or a config, that one model as an Answer.
+    """
+
+def clusters(
+    name: _Path | None = ...,
+) -> Any:
+    """The cluster presets, a dict each; of a name or a path, that one cluster with the source of every figure as an Answer.
     """

@@ -105,7 +105,8 @@ def layout_text(layout: Mapping[str, Any]) -> str:
     if layout["cp"] > 1:
         words.append(layout["cp_comm_type"])
     if layout["recompute"] != "none":
-        words.append(layout["recompute"])
+        modules = layout.get("recompute_modules") or []
+        words.append(",".join(modules) if layout["recompute"] == "selective" and modules else layout["recompute"])
     return " ".join(words)
 
 
@@ -201,6 +202,27 @@ class Ranking(Sequence[Plan]):
         ("memory.peak_bytes"). Needs pandas, which nothing else here does."""
         pandas = importlib.import_module("pandas")
         return pandas.DataFrame([{"rank": plan.rank} | flat(plan.layout) | flat(plan.predicted) for plan in self])
+
+    def _recommended_row(self) -> dict[str, Any]:
+        """Figures of the recommended plan as a row of to_pandas(); empty where nothing fits."""
+        best = self.recommended
+        return {} if best is None else {"layout": layout_text(best.layout)} | flat(best.layout) | flat(best.predicted)
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draws time against memory with a point for each plan, numbered by rank, and a line at the memory limit. Draws on `ax`, or on new
+        axes, and returns them. Needs matplotlib, which nothing else here does."""
+        if ax is None:
+            ax = importlib.import_module("matplotlib.pyplot").figure().add_subplot()
+        gib = [plan.peak_bytes / 2**30 for plan in self]
+        ax.scatter(gib, [plan.iteration_seconds for plan in self])
+        for plan, x in zip(self, gib, strict=True):
+            ax.annotate(str(plan.rank), (x, plan.iteration_seconds), xytext=(4, 4), textcoords="offset points")
+        if self:
+            ax.axvline(self[0].predicted["memory"]["limit_bytes"] / 2**30, linestyle="--", color="gray")
+        ax.set_xlabel("GiB on the fullest rank (dashed: limit)")
+        ax.set_ylabel("seconds per step")
+        ax.set_title(self._headline(), fontsize="medium")
+        return ax
 
     def _headline(self) -> str:
         batch = self.answer["batch"]

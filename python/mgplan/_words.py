@@ -17,7 +17,7 @@ Texts = dict[str, tuple[str, str]]
 _NOT_PINS = {"format", "output", "help", "wide", "assumed", "all", "markdown", "list_flags"}
 _SWITCHES = {"sequence_parallel"}  # on and off are words of these options
 _FLAGS = {"no_distributed_optimizer", "strict", "balance_stages", "account_for_embedding", "account_for_loss", "per_rank", "gate",
-          "forward_only", "pad_buckets_for_high_nccl_busbw", "no_grad_reduce_in_fp32", "disable_bucketing", "shards"}
+          "exhaustive", "forward_only", "hybrid_context_parallel", "pad_buckets_for_high_nccl_busbw", "no_grad_reduce_in_fp32", "disable_bucketing", "shards"}
 
 
 def text_of(field: str, value: str) -> str:

@@ -26,16 +26,6 @@ std::size_t buffer_index(bool expert, bool fp8) {
     return (expert ? 2U : 0U) + (fp8 ? 1U : 0U);
 }
 
-/// Sets buckets from engine megatron's flags: core's training.py resolve_ddp_bucket_size divides the rank's parameters.
-void apply_megatron_switches(model::BufferOptions& options, const TrainingSpec& training, std::int64_t parameters) {
-    const MegatronSwitches& megatron = training.megatron;
-    options.pad_buckets_for_high_nccl_busbw = megatron.pad_buckets;
-    std::optional<std::int64_t> size, number;
-    if (megatron.bucket_size > 0) size = megatron.bucket_size;
-    if (megatron.num_buckets > 0) number = megatron.num_buckets;
-    options.bucket_size = model::resolve_bucket_size(size, number, parameters, options.dp, training.overlap_grad_reduce);
-}
-
 /// A layer's parameters with attention's output projection last, in order of use: Megatron-core registers it first.
 std::vector<Parameter> in_order_of_use(std::vector<Parameter> parameters) {
     const auto has = [](std::string_view part) {
@@ -313,7 +303,7 @@ ModelStateBytes ModelStates::chunk_bytes(Pieces& pieces, const Layout& layout, i
 
     model::BufferOptions options = model::buffer_options(layout, training, pp_rank, chunk_number);
     if (in_parts(layout)) options = over_parts(options, training.megatron.weight_shards);
-    if (layout.engine == Engine::megatron) apply_megatron_switches(options, training, parameters);
+    if (layout.engine == Engine::megatron) model::set_buckets_of_flags(options, training, parameters);
     std::array<std::int64_t, kBuffers> numel{}, largest_shard{};  // per bucket; a rank's part of a parameter is within it
     largest_shard.fill(std::numeric_limits<std::int64_t>::max());
     const std::int64_t groups[] = {options.dp, options.dp, options.edp, options.edp};

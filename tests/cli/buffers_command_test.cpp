@@ -81,7 +81,7 @@ TEST_F(BuffersCommand, RefusesModelsThatAreOnlyCounted) {
 }
 
 TEST_F(BuffersCommand, RefusesBadOptions) {
-    expect_refused("buffers", "--params or --model is missing");
+    expect_refused("buffers", "a PLAN, --params or --model is missing");
     expect_refused("buffers", "--dp is missing");
     expect_refused("buffers --model llama3-8b --dp 0", "--dp = 0 is out of range");
     expect_refused("buffers --model llama3-8b --dp 9223372036854775808", "is a whole number out of range");

@@ -57,6 +57,19 @@ TEST(GivenTexts, OfPlansAreTheAnswersPlans) {
     }
 }
 
+TEST(GivenTexts, OfTwoPlansStandInTheirOrder) {
+    const Asked ranked = ask("plan --world 8 --top 2", {{"model", {"mine", kModel}}});
+    ASSERT_EQ(ranked.plans.size(), 2U) << ranked.err;
+    const std::string first = plan_to_json(ranked.plans[0]).dump(), second = plan_to_json(ranked.plans[1]).dump();
+    const TempFile file("given_texts_plan.json", first);
+    const Asked both = ask("diff", {{"PLAN 1", {"one", first}}, {"PLAN 2", {"two", second}}});
+    ASSERT_EQ(both.code, kDone) << both.err;
+    const Asked mixed = ask("diff " + file.path(), {{"PLAN 2", {"two", second}}});
+    EXPECT_EQ(mixed.out["fields"], both.out["fields"]);
+    EXPECT_NE(ask("diff " + file.path(), {{"PLAN 1", {"two", second}}}).out["fields"], both.out["fields"]) << "the second one first";
+    EXPECT_THAT(ask("diff", {{"PLAN 3rd", {"odd", "{}"}}}).err, HasSubstr("PLAN 3rd takes no text"));
+}
+
 TEST(GivenTexts, AreNamedInMessages) {
     const Asked odd = ask("plan --world 8", {{"model", {"mine", "{\"model_type\": \"llama\", \"hidden_size\": \"big\"}"}}});
     EXPECT_EQ(odd.code, kBadInput);

@@ -1,6 +1,8 @@
 // The commands groups, schedule and split: formats, notes and bad input. Their numbers are held by tests/golden.
 
 #include <filesystem>
+#include <map>
+#include <string>
 
 #include <nlohmann/json.hpp>
 
@@ -207,6 +209,63 @@ TEST(LayoutCommands, AResultThatNoFileTakesGoesToStandardOutput) {
     EXPECT_EQ(lost.code, kRunFailed);
     EXPECT_EQ(lost.out, say("groups --world 4").out);
     EXPECT_THAT(lost.err, HasSubstr("--output /dev/full: the file cannot be written any more"));
+}
+
+class LayoutCommandsOfAPlan : public ::testing::Test {
+protected:
+    void SetUp() override {
+        ASSERT_EQ(say("plan --world 16 --model mixtral-8x7b --search plain --tp 2 --ep 4 --etp 1 --pp 2 --vpp 4 --micro-batch 1 "
+                      "--global-batch 64 --top 1 --save-plan " +
+                      file_.path())
+                      .code,
+                  kDone);
+    }
+    const TempFile file_{"layout_commands_plan.json"};
+};
+
+TEST_F(LayoutCommandsOfAPlan, PrintWhatItsSizesDo) {
+    for (const auto& [command, sizes] : std::map<std::string, std::string>{
+             {"groups", "--world 16 --tp 2 --ep 4 --etp 1 --pp 2"},
+             {"schedule", "--pp 2 --vpp 4 --microbatches 16"},
+             {"split", "--model mixtral-8x7b --pp 2 --vpp 4"},
+             {"buffers", "--model mixtral-8x7b --tp 2 --pp 2 --vpp 4 --ep 4 --etp 1 --dp 4"},
+             {"buffers --pp-rank 1 --chunk 3 --shards", "--model mixtral-8x7b --tp 2 --pp 2 --vpp 4 --ep 4 --etp 1 --dp 4"}}) {
+        const Said of_plan = say(command + " " + file_.path() + " --format json");
+        EXPECT_EQ(of_plan.err, "") << command;
+        EXPECT_EQ(of_plan.out, say(command + " " + sizes + " --format json").out) << command;
+    }
+}
+
+TEST_F(LayoutCommandsOfAPlan, RefuseWhatThePlanStates) {
+    for (const auto& [command, option] : std::map<std::string, std::string>{
+             {"groups", "world 16"}, {"schedule", "kind 1f1b"}, {"split", "pipeline-layout EL"}, {"buffers", "dtype fp32"}})
+        expect_refused(command + " " + file_.path() + " --" + option,
+                       {"a PLAN holds what --" + option.substr(0, option.find(' ')) + " says; drop one of them"});
+    expect_refused("buffers " + file_.path() + " --pp-rank 2", {"--pp-rank = 2 is not below pp = 2"});
+    expect_refused("groups none.json", "none.json");
+}
+
+TEST_F(LayoutCommandsOfAPlan, FollowItsScheduleAndItsStages) {
+    const TempFile file("layout_commands_own.json");
+    ASSERT_EQ(say("plan --world 4 --model llama3-8b --engine mgplan --schedule zb-h1 --search plain --tp 1 --pp 4 --micro-batch 1 "
+                  "--global-batch 8 --max-memory 1TB --save-plan " +
+                  file.path())
+                  .code,
+              kDone);
+    EXPECT_EQ(say("schedule " + file.path() + " --format json").out,
+              say("schedule --kind zb-h1 --pp 4 --microbatches 8 --format json").out);
+    ASSERT_EQ(say("plan --world 4 --model llama3-8b --pipeline-layout Et*9|t*9|t*9|t*5L --search plain --tp 1 --pp 4 --micro-batch 1 "
+                  "--global-batch 8 --max-memory 1TB --save-plan " +
+                  file.path())
+                  .code,
+              kDone);
+    EXPECT_THAT(say("split " + file.path()).out, HasSubstr("layout string: Et*9|t*9|t*9|t*5L"));
+}
+
+TEST(LayoutCommands, BuffersOfPlansThatKeepNoneAreRefused) {
+    const TempFile file("layout_commands_fsdp.json");
+    ASSERT_EQ(say("plan --world 8 --model llama3-8b --sharding full --tp 1 --pp 1 --search plain --save-plan " + file.path()).code, kDone);
+    expect_refused("buffers " + file.path(), {"buffers of parameters sharded by FSDP are not listed; save a plan without"});
 }
 
 }  // namespace

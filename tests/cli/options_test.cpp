@@ -56,6 +56,21 @@ TEST(Options, ReportsEveryProblemAtOnce) {
     }
 }
 
+TEST(Options, NamesOfOtherProgramsLeadToTheOptionHere) {
+    const auto refused = [](const char* word) {
+        Declared d;
+        try {
+            (void)d.options.parse({word, "16"}, d.out);
+        } catch (const ConfigError& error) {
+            return std::string(error.what());
+        }
+        return std::string();
+    };
+    EXPECT_EQ(refused("--gpus"), "unknown option --gpus; use --world");
+    EXPECT_EQ(refused("--json"), "unknown option --json; use --format json");
+    EXPECT_EQ(refused("--gbs"), "unknown option --gbs; --help lists the options") << "which this command does not have";
+}
+
 TEST(Options, TextsStandInPlaceOfFiles) {
     std::ostringstream out, err;
     Console console{out, err};
@@ -86,7 +101,7 @@ TEST(Options, TextsStandInPlaceOfFiles) {
         },
         ::testing::Throws<ConfigError>(
             ::testing::Property(&ConfigError::problems,
-                                ::testing::UnorderedElementsAre("unexpected word 'my plan'; options begin with --, and --help lists them",
+                                ::testing::UnorderedElementsAre("unexpected word 'plan.json'; options begin with --, and --help lists them",
                                                                 "--data is given twice; give it once"))));
     Declared d;
     EXPECT_THROW(d.options.use_texts(console), ConfigError);

@@ -1,5 +1,6 @@
 // `mgplan plan --headroom`: it narrows the search of plan alone.
 
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include "say.hpp"

@@ -51,6 +51,32 @@ def test_a_table_for_pandas(ranking):
     assert len(mgplan.plan("llama3-70b", 2).to_pandas()) == 0
 
 
+def test_a_sweep_is_a_frame_of_recommended_plans():
+    frame = mgplan.sweep("llama3-8b", over={"world": [1, 8], "seq": ["4k", "8k"]}, global_batch=64, precision="bf16")
+    assert list(zip(frame["world"], frame["seq"])) == [(1, "4k"), (1, "8k"), (8, "4k"), (8, "8k")]
+    assert list(frame["fits"]) == [False, False, True, True]
+    best = mgplan.plan("llama3-8b", 8, seq="8k", global_batch=64, precision="bf16").recommended
+    last = frame.iloc[-1]
+    assert (last["iteration_seconds"], last["memory.peak_bytes"], last["tp"]) == (best.iteration_seconds, best.peak_bytes, best.layout["tp"])
+    assert last["layout"] in repr(best)
+    with pytest.raises(mgplan.InputError) as raised:
+        mgplan.sweep("llama3-8b", 8, over={"tp": [2, 3]})
+    assert raised.value.__notes__ == ["in the sweep at tp = 3"]
+
+
+def test_a_plot_has_a_point_for_each_plan(ranking):
+    import matplotlib
+
+    matplotlib.use("Agg")
+    ax = ranking.plot()
+    points = ax.collections[0].get_offsets()
+    assert [tuple(point) for point in points] == [(plan.peak_bytes / 2**30, plan.iteration_seconds) for plan in ranking]
+    assert [text.get_text() for text in ax.texts] == [str(plan.rank) for plan in ranking]
+    assert "GiB" in ax.get_xlabel() and "seconds" in ax.get_ylabel() and "llama3-8b" in ax.get_title()
+    assert ranking.plot(ax) is ax
+    assert len(mgplan.plan("llama3-70b", 2).plot().texts) == 0
+
+
 class Table(HTMLParser):
     def __init__(self):
         super().__init__()
@@ -85,6 +111,7 @@ def test_text(ranking):
     layout = plain[0].layout
     assert f"cp2 dp{layout['dp']} pp{layout['pp']} vpp{layout['vpp']} mbs{layout['micro_batch']} {layout['cp_comm_type']}" in repr(plain)
     assert repr(ranking[0]).startswith("<mgplan.Plan 1: tp2 dp8 mbs4, ")
+    assert "mbs1 mlp,layernorm," in repr(mgplan.simulate("llama3-8b", 8, recompute="selective", recompute_modules="mlp,layernorm"))
 
 
 def test_a_config_with_to_dict_is_a_model():

@@ -111,7 +111,42 @@ def test_export(command, tmp_path, to):
     assert ("--num-layers" in export.arguments) is (to != "mgplan")
 
 
+def test_commands_of_a_plan(command, tmp_path):
+    best = mgplan.plan("mixtral-8x7b", 16, pp=2, vpp=2, top=1)[0]
+    path = tmp_path / "plan.json"
+    best.save(path)
+    for function in (mgplan.schedule, mgplan.groups, mgplan.split, mgplan.graphs, mgplan.buffers):
+        said = command(function.__name__, path, "--format", "json")
+        assert said.code == 0, said.err
+        for given in (best, path, best.plan_file()):
+            assert function(plan=given).to_json() == said.out
+    assert mgplan.buffers(plan=best, pp_rank=1).to_json() == command("buffers", path, "--pp-rank", 1, "--format", "json").out
+
+
+def test_diff(command, tmp_path):
+    plans = mgplan.plan("llama3-8b", 16, top=2)
+    paths = [tmp_path / name for name in "ab"]
+    for plan, path in zip(plans, paths, strict=True):
+        plan.save(path)
+    of_files, of_plans = mgplan.diff(*paths), mgplan.diff(*plans)
+    assert of_files.to_json() == command("diff", *paths, "--format", "json").out
+    assert of_plans["fields"] == of_files["fields"] != []
+    assert mgplan.diff(plans[0], paths[1])["fields"] == mgplan.diff(paths[0], plans[1])["fields"] == of_files["fields"]
+    assert of_plans["a"]["name"] == "plan a"
+
+
+def test_presets(command):
+    for function in (mgplan.models, mgplan.clusters):
+        name = function.__name__
+        assert function() == json.loads(command(name, "--format", "json").out)[name]
+    assert mgplan.models("llama3-8b").to_json() == command("models", "show", "llama3-8b", "--format", "json").out
+    assert mgplan.clusters("dgx-h100").to_json() == command("clusters", "show", "dgx-h100", "--format", "json").out
+
+
 OTHERS = {
+    "split": (lambda: mgplan.split("llama3-8b", pp=4, vpp=2), "--model llama3-8b --pp 4 --vpp 2"),
+    "graphs": (lambda: mgplan.graphs("llama3-8b", pp=4, microbatches=8), "--model llama3-8b --pp 4 --microbatches 8"),
+    "groups of lengths": (lambda: mgplan.groups(16, cp=4, hybrid_context_parallel=True), "--world 16 --cp 4 --hybrid-context-parallel"),
     "groups": (lambda: mgplan.groups(16, tp=2, pp=2, order="tp-cp-ep-pp-dp"), "--world 16 --tp 2 --pp 2 --order tp-cp-ep-pp-dp"),
     "schedule": (lambda: mgplan.schedule(4, 8, vpp=2), "--pp 4 --microbatches 8 --vpp 2"),
     "schedule kind": (lambda: mgplan.schedule(pp=2, microbatches=4, kind="zb-h1"), "--pp 2 --microbatches 4 --kind zb-h1"),

@@ -14,7 +14,7 @@ import time
 import venv
 from pathlib import Path
 
-TOOLS = ["pytest==9.2.0", "mypy==2.4.1", "pandas==3.1.1"]
+TOOLS = ["pytest==9.2.0", "mypy==2.4.1", "pandas==3.1.1", "matplotlib==3.11.2"]
 
 
 def run(*command, what, **options):
