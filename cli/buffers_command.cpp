@@ -107,7 +107,7 @@ NamedParameters parameters_of_model(const BuffersOptions& given, const ModelSpec
     work.batch.sequence = 2 * request.tp;
 
     Layout layout = planner::make_layout(request, work);
-    layout.engine = Engine::megatron;  // whose names and order of parameters these are
+    layout.engine = Engine::megatron;  // its names and its order of parameters
     options.edp = layout.edp();
     options.disable_bucketing = options.disable_bucketing || given.chunk.value_or(0) > 0;
     return parameters_of_chunk(given, work.model, layout, parse_dtype(given.dtype).value_or(Dtype::bf16));

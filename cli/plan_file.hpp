@@ -24,8 +24,8 @@ namespace mgplan::cli {
 /// Does the same for callers that do not change the plan: also throws for a layout that breaks a rule of its model
 /// (planner/constraints).
 [[nodiscard]] Plan load_plan(const std::string& path);
-/// Does the same for the positional PLAN of a command. Throws ConfigError for every option in `held` that is given beside it: the plan
-/// states what these say.
+/// Does the same for the positional PLAN of a command. Throws ConfigError for every option in `held` that is given together with it: the
+/// plan states what these say.
 [[nodiscard]] Plan load_asked_plan(const Options& options, const std::string& path, std::span<const char* const> held = {},
                                    const char* text = "PLAN");
 

@@ -144,7 +144,7 @@ struct ParameterSums {
                                                               std::optional<std::int64_t> num_buckets, std::int64_t parameters,
                                                               std::int64_t dp, bool overlap_grad_reduce);
 
-/// Sets padding and size of buckets as Megatron-LM's flags of `training` say for a chunk of so many `parameters` (elements).
+/// Sets padding and size of buckets by the flags of Megatron-LM in `training`; `parameters`: elements of the chunk.
 void set_buckets_of_flags(BufferOptions& options, const TrainingSpec& training, std::int64_t parameters);
 
 /// A bucket's end is a multiple of this with the distributed optimizer: of dp, so that shards are equal, of 128, so that
