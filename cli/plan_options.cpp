@@ -75,8 +75,10 @@ void declare_plan_options(Options& options, PlanOptions& values) {
     options.choices("schedule", values.schedules, schedule_choices(),
                     "pipeline schedules. auto: Megatron-LM's for the layout's pp and vpp. The others are mgplan's own (--engine mgplan), "
                     "tried for the best layouts and the nearest misses; a list without auto ranks them alone");
-    options.flag("balance-stages", values.balance_stages,
-                 "also try uneven splits of the layers over the stages, for the best layouts with a pipeline");
+    options.flag(
+        "balance-stages", values.balance_stages,
+        "print what uneven splits of the layers gain over the stages of the best layouts with a pipeline, and try them with any --search "
+        "(the default search tries them)");
     options.checked("order", values.order, "AXES[,AXES...]", check_axis_orders, "rank orders, fastest axis first; several are searched");
     options.text("cuda-graphs", values.cuda_graphs, "none|SCOPE[,SCOPE...]",
                  "scopes of CUDA graphs: attn, mlp, moe, moe_router, moe_preprocess, layer, full_iteration");

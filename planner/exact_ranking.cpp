@@ -112,9 +112,9 @@ void drop_too_large(SearchResult& found, RankedLayout ranked, ReplayedMemories& 
     if (!dropped.nearest || ranked.peak_bytes < dropped.nearest->peak_bytes) dropped.nearest = std::move(ranked);
 }
 
-std::size_t keep_fitting_when_replayed(SearchResult& found, ReplayedMemories& memories, const Enough& enough, std::size_t exact) {
+std::vector<std::size_t> keep_fitting_when_replayed(SearchResult& found, ReplayedMemories& memories, const Enough& enough) {
     std::vector<RankedLayout> kept;
-    std::size_t exact_kept = 0;
+    std::vector<std::size_t> places;
     for (std::size_t place = 0; place < found.best.size() && !enough(kept); ++place) {
         RankedLayout& ranked = found.best[place];
         if (!fits_when_replayed(found, ranked, memories)) {
@@ -123,10 +123,10 @@ std::size_t keep_fitting_when_replayed(SearchResult& found, ReplayedMemories& me
         }
         if (ranked.layout.engine == Engine::megatron) ranked.peak_bytes = memories.of(ranked.layout).deciding_bytes();
         kept.push_back(std::move(ranked));
-        if (place < exact) exact_kept = kept.size();
+        places.push_back(place);
     }
     found.best = std::move(kept);
-    return exact_kept;
+    return places;
 }
 
 }  // namespace mgplan::planner

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <vector>
 
 #include "planner/replayed_memories.hpp"
 #include "planner/search.hpp"
@@ -47,7 +48,7 @@ void drop_too_large(SearchResult& found, RankedLayout ranked, ReplayedMemories& 
 
 /// Keeps the fitting layouts that are also fits_when_replayed() in SearchResult::limit_bytes, in their order until there are enough, with
 /// the bytes of the replay, and drops the others: no displayed plan exceeds the limit by its displayed figures. The set of replayed layouts
-/// depends only on the order. Returns how many of the first `exact` it kept.
-std::size_t keep_fitting_when_replayed(SearchResult& found, ReplayedMemories& memories, const Enough& enough, std::size_t exact = 0);
+/// depends only on the order. Returns the former places of those it kept, in ascending order.
+std::vector<std::size_t> keep_fitting_when_replayed(SearchResult& found, ReplayedMemories& memories, const Enough& enough);
 
 }  // namespace mgplan::planner

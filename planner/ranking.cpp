@@ -294,7 +294,8 @@ RankedJob rank_within(const Workload& narrowed, const Workload& workload, const 
     simulator::CostModel& model = known.model;
     ReplayedMemories& memories = known.memories;
     rank_exactly(found, model, options.objective, wanted);
-    if (options.balance_stages) ranking.balanced = add_balanced(found, model, narrowed, options.objective);
+    // The axis of stages divides by work; the best layouts are divided by their own seconds and bytes.
+    if (options.balance_stages || space.stage_loads) ranking.balanced = add_balanced(found, model, narrowed, options.objective);
     if (!options.schedules.empty())
         ranking.schedules = add_split_schedules(found, model, narrowed, options.schedules, options.objective, options.only_schedules);
     if (!by_time) sort_as_replayed(found.best, memories);
@@ -314,13 +315,18 @@ RankedJob rank_within(const Workload& narrowed, const Workload& workload, const 
         if (kept.size() < ranks) return false;
         return families == 0 || count.among(kept) >= families;
     };
-    const std::size_t exact = ranked.exact = keep_fitting_when_replayed(found, memories, enough, found.replayed);
+    const std::vector<std::size_t> places = keep_fitting_when_replayed(found, memories, enough);
+    const auto kept_of_first = [&](std::size_t count) {
+        return static_cast<std::size_t>(std::ranges::lower_bound(places, count) - places.begin());
+    };
+    const std::size_t exact = ranked.exact = kept_of_first(found.replayed);
     ranked.cut = list_is_full || found.best.size() + static_cast<std::size_t>(found.too_large_replayed.count) < searched;
     if (by_time && !found.best.empty()) found.fastest_seconds = found.best.front().iteration_seconds;
     // Checks that times are exact down to the last displayed rank, and that enough layouts are left after replays.
     const std::size_t last = last_rank_shown(found, ranks, families);
     const bool kept_too_few = list_is_full && found.best.size() < ranks;
-    const bool too_few_exact = last > certain_ranks(exact) && (list_is_full || !all_exact);
+    const bool complete = !list_is_full && all_exact;
+    const bool too_few_exact = last > (complete ? exact : kept_of_first(certain_ranks(found.replayed)));
     Again more = again;
     more.slowest_known = std::numeric_limits<double>::infinity();  // it belongs to a shorter list
     more.ranks = (kept_too_few ? ranks : last) + static_cast<std::size_t>(found.too_large_replayed.count);

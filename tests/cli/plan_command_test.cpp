@@ -505,8 +505,10 @@ TEST(PlanCommand, WritesEveryFormatToAFile) {
 
 TEST(PlanCommand, BalancesStagesAndIsNeverWorse) {
     const std::string words = "plan --world 32 --model llama3-8b --pp 8 --tp 1,2 --global-batch 256 --micro-batch 1 --top 8 --format json";
-    const Json even = Json::parse(say(words).out), balanced = Json::parse(say(words + " --balance-stages").out);
-    EXPECT_FALSE(even.contains("balanced"));
+    const Json even = Json::parse(say(words + " --search plain").out), balanced = Json::parse(say(words + " --balance-stages").out);
+    const Json usual = Json::parse(say(words).out);
+    EXPECT_FALSE(usual.contains("balanced")) << "nobody asked what is gained";
+    EXPECT_EQ(usual["plans"][0]["predicted"], balanced["plans"][0]["predicted"]) << "the default search balances too";
     EXPECT_EQ(balanced["balanced"]["tried"], 10);
     EXPECT_GT(balanced["balanced"]["faster"], 0);
     const Json& first = balanced["plans"][0];
