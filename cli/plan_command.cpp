@@ -219,6 +219,7 @@ void PlanRun::settle_ranking() {
         }
     }
     ranking_.pareto = ranking_.families = draws();
+    ranking_.host_offload = options_.format() == Format::table && !studies();
     const auto show = [this](std::string_view done, std::size_t so_far, std::size_t total, std::string_view of) {
         if (console_.waiting) console_.waiting();
         progress_.show(fmt::format("mgplan: {} {} of {} {}", done, so_far, total, of));
@@ -237,6 +238,7 @@ void PlanRun::search() {
     report_.plans = std::move(ranked.plans);
     if (values_.balance_stages) report_.balanced = std::move(ranked.balanced);
     report_.schedules = std::move(ranked.schedules);
+    report_.offload = std::move(ranked.offload);
     report_.schedules_alone = ranking_.only_schedules && !ranking_.schedules.empty();
     compared_rank_ = ranked.compared;
 }
@@ -298,8 +300,10 @@ int PlanRun::answer() {
         if (values_.html) write_search_page(*values_.html, page);
         if (console_.page) console_.page(std::move(page));
     }
-    if (options_.format() == Format::table && !report_.plans.empty() && !report_.scaling)
-        report_.changes = planner::numeric_changes(resolved_.workload, report_.plans.front().layout, report_.plans.front().prediction);
+    if (options_.format() == Format::table && !report_.plans.empty() && !report_.scaling) {
+        const planner::PlannedLayout& first = report_.plans.front();
+        report_.changes = planner::numeric_changes(resolved_.workload, first.layout, first.prediction);
+    }
     for (const auto& plan : report_.plans) hand_over_plan(console_, resolved_.workload, plan.layout, resolved_.batches);
     write_answer(options_, values_, job_.worlds.size() > 1, report_, model, console_);
     return report_.plans.empty() ? kNothingFits : kDone;

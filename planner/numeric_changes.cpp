@@ -11,9 +11,6 @@
 namespace mgplan::planner {
 namespace {
 
-/// A gain below this share is not worth other numbers.
-constexpr double kLeastGain = 0.03;
-
 /// Calls `take` with an option and the workload under it.
 template <class Take>
 void for_each_change(const Workload& workload, Take take) {
@@ -36,8 +33,8 @@ void for_each_change(const Workload& workload, Take take) {
 
 }  // namespace
 
-std::vector<NumericChange> numeric_changes(const Workload& workload, const Layout& layout, const simulator::Prediction& usual) {
-    std::vector<NumericChange> found;
+std::vector<JobChange> numeric_changes(const Workload& workload, const Layout& layout, const simulator::Prediction& usual) {
+    std::vector<JobChange> found;
     if (layout.engine != Engine::megatron) return found;  // mgplan's own engine trains few layouts in 8 bits
     for_each_change(workload, [&](std::string option, const Workload& changed) {
         if (!broken_messages(changed, layout).empty()) return;

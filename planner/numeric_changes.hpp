@@ -13,7 +13,6 @@ namespace mgplan::planner {
 /// Precisions of 8 bits that suit the GPU, and bf16 gradients, each alone on the layout as it is (a search with it may find a better one):
 /// those that are legal with engine megatron, fit, and make the iteration at least 3 % shorter or the fullest rank at least 3 % smaller
 /// than `usual`.
-[[nodiscard]] std::vector<NumericChange> numeric_changes(const Workload& workload, const Layout& layout,
-                                                         const simulator::Prediction& usual);
+[[nodiscard]] std::vector<JobChange> numeric_changes(const Workload& workload, const Layout& layout, const simulator::Prediction& usual);
 
 }  // namespace mgplan::planner

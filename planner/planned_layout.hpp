@@ -31,12 +31,17 @@ inline constexpr std::size_t kConsideredFamilies = 5;
 /// Number of families that a ranking ranks if it collects their points, whatever the number of plans.
 inline constexpr std::size_t kRankedFamilies = 6;
 
-/// A change of the job that changes the numbers that a plan computes (numeric_changes.hpp).
-struct NumericChange {
+/// A change of the job that makes a plan faster or smaller and that no search makes: of the numbers that it computes
+/// (numeric_changes.hpp), or with the optimizer in host memory
+/// (RankingOptions::host_offload).
+struct JobChange {
     std::string option;      ///< "--precision mxfp8"
     double seconds = 0;      ///< of an iteration with it
     std::int64_t bytes = 0;  ///< on the fullest rank with it
 };
+
+/// A gain in time or memory below this share is not worth such a change.
+inline constexpr double kLeastGain = 0.03;
 
 /// A point in the picture of a search (search_points.hpp).
 struct SearchPoint {

@@ -30,20 +30,25 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Number of layouts whose stages are balanced.
-constexpr std::size_t kMostBalanced = 10;
+/// Number of layouts whose stages are balanced in any case, and at most.
+constexpr std::size_t kAlwaysBalanced = 10, kMostBalanced = 60;
 
-/// Adds balanced versions of the best layouts with a pipeline to the simulated ones, if they are faster.
+/// Adds balanced versions of the best layouts with a pipeline to the simulated ones, if they are faster: of the first kAlwaysBalanced, and
+/// of those behind them that would be the fastest if they gained as much as any before.
 BalancingGain add_balanced(SearchResult& found, simulator::CostModel& model, const Workload& workload, Objective objective) {
     BalancingGain report;
     std::vector<RankedLayout>& best = found.best;
     std::vector<RankedLayout> added;
+    double fastest = found.replayed > 0 ? best.front().iteration_seconds : 0, largest_gain = 0;
     for (std::size_t i = 0; i < found.replayed && report.tried < kMostBalanced; ++i) {
         if (best[i].layout.sizes.pp == 1) continue;
+        if (report.tried >= kAlwaysBalanced && best[i].iteration_seconds > fastest * (1 + largest_gain)) break;
         ++report.tried;
         const BalancedLayout balanced = balance_layout(model, workload, best[i].layout);
         if (!balanced.why_not.empty()) continue;
         ++report.faster;
+        fastest = std::min(fastest, balanced.seconds);
+        largest_gain = std::max(largest_gain, balanced.gain());
         report.seconds_before[balanced.layout.split.get()] = balanced.seconds_before;
         added.push_back({balanced.layout, balanced.seconds, model.peaks(balanced.layout).deciding});
     }
@@ -220,7 +225,7 @@ struct Known {
     ReplayedMemories memories{model};
 
     Known(const Workload& workload, const CostModelFactory& cost_model) : pricers(cost_model), model(workload) {}
-    /// Shares the costs of layers with `other`, whose workload differs only in the sharding of its state.
+    /// Shares the costs of layers with `other`, whose workload differs only in the sharding or the place of its state.
     Known(const Workload& workload, const Known& other) : pricers(other.pricers.of_other_sharding()), model(workload, other.model) {}
 
     simulator::Prediction predict(const Layout& layout) { return {model.exact_time(layout), memories.of(layout)}; }
@@ -374,8 +379,9 @@ public:
     /// Throws ConfigError if no layout is legal.
     Ranking run() {
         for (std::size_t i = 0; i < jobs_.size(); ++i) {
-            known_.push_back(i == 0 ? std::make_unique<Known>(jobs_[i].workload, options_.cost_model)
-                                    : std::make_unique<Known>(jobs_[i].workload, *known_.front()));
+            const Known* shared = i == 0 ? shared_ : known_.front().get();
+            known_.push_back(shared != nullptr ? std::make_unique<Known>(jobs_[i].workload, *shared)
+                                               : std::make_unique<Known>(jobs_[i].workload, options_.cost_model));
             rank(i);
         }
         if (all_.search.counts.legal == 0) refuse(narrowed_.front().workload, space_, all_.search);
@@ -384,28 +390,57 @@ public:
             all_.plans =
                 plans_of(workload_, all_.search.best, options_.plans, options_.one_per_family, options_.objective,
                          [this](const Layout& layout) { return predict(layout); }, {options_.recipe, [this] { return plan_of_recipe(); }});
+        if (options_.host_offload && !all_.plans.empty()) all_.offload = faster_on_host(all_.plans.front());
         return std::move(all_);
     }
 
 private:
-    /// The fastest plan with the recipe's sizes, from a search of its own: bounds may have cut it from the list. Its rank is 0 where it is
-    /// none of the list's exact ones. Nothing if the space excludes these sizes, or no such layout is legal and fits.
-    [[nodiscard]] std::optional<PlannedLayout> plan_of_recipe() const {
-        const std::optional<SearchSpace> space = with_sizes(space_, *options_.recipe);
-        if (!space) return {};
-        RankingOptions asked;
+    /// Ranks another workload or space up to `asked.plans`, without layouts that take `faster_than` seconds or more where that is cheaper.
+    /// The workload may differ in the sharding and the place of its state alone. An empty ranking where no layout is legal.
+    [[nodiscard]] Ranking rank_other(const Workload& workload, const SearchSpace& space, RankingOptions asked,
+                                     double faster_than = std::numeric_limits<double>::infinity()) const {
         asked.plans = 1;
         asked.bounded = options_.bounded;
         asked.threads = options_.threads;
         asked.cost_model = options_.cost_model;
         asked.progress = options_.progress;
         asked.replaying = options_.replaying;
-        Ranking found;
+        ShardedRanking ranking(workload, space, asked, headroom_);
+        ranking.shared_ = known_.front().get();
+        ranking.faster_than_ = faster_than;
         try {
-            found = ShardedRanking(workload_, *space, asked, headroom_).run();
+            return ranking.run();
         } catch (const ConfigError&) {
             return {};
         }
+    }
+
+    /// Looks at the sizes of the first plan and at half as many ranks of tp, pp and ep, which the freed memory may allow: a search of all
+    /// sizes takes up to half as long as the ranking itself.
+    [[nodiscard]] std::optional<JobChange> faster_on_host(const PlannedLayout& first) const {
+        if (!by_time() || space_.engine != Engine::megatron || workload_.training.offload.active()) return {};
+        Workload changed = workload_;
+        changed.training.offload.optimizer = 1;
+        SearchSpace space = space_;
+        const ParallelSizes& sizes = first.layout.sizes;
+        for (const auto& [axis, size] :
+             {std::pair{&space.tp, sizes.tp}, {&space.pp, sizes.pp}, {&space.ep, sizes.ep}, {&space.cp, sizes.cp}}) {
+            const bool halved = axis != &space.cp && size % 2 == 0 && (axis->empty() || std::ranges::find(*axis, size / 2) != axis->end());
+            *axis = halved ? std::vector{size / 2, size} : std::vector{size};
+        }
+        const double usual = first.prediction.time.iteration_seconds, enough = (1 - kLeastGain) * usual;
+        const Ranking found = rank_other(changed, space, {.predictions = false, .one_per_family = false}, enough);
+        const std::vector<RankedLayout>& best = found.search.best;
+        if (best.empty() || best.front().iteration_seconds >= enough) return {};
+        return JobChange{"--offload optimizer", best.front().iteration_seconds, best.front().peak_bytes};
+    }
+
+    /// The fastest plan with the recipe's sizes, from a search of its own: bounds may have cut it from the list. Its rank is 0 where it is
+    /// none of the list's exact ones. Nothing if the space excludes these sizes, or no such layout is legal and fits.
+    [[nodiscard]] std::optional<PlannedLayout> plan_of_recipe() const {
+        const std::optional<SearchSpace> space = with_sizes(space_, *options_.recipe);
+        if (!space) return {};
+        Ranking found = rank_other(workload_, *space, {});
         if (found.plans.empty()) return {};
         PlannedLayout plan = std::move(found.plans.front());
         const auto end = all_.search.best.begin() + static_cast<std::ptrdiff_t>(exact_);
@@ -430,7 +465,7 @@ private:
             asked.balance_stages = false;
         }
         Again again;
-        again.ceiling = again.slowest_known = again.never_below = slowest_shown();
+        again.ceiling = again.slowest_known = again.never_below = std::min(slowest_shown(), faster_than_);
         if (!std::isfinite(again.ceiling)) again.never_below = 0;
         RankedJob ranked = rank_within(narrowed_[i].workload, job.workload, space_, asked, *known_[i], again);
         if (here) {
@@ -518,6 +553,8 @@ private:
     std::int64_t headroom_;
     std::vector<ShardedJob> jobs_, narrowed_;  ///< `narrowed_`: with the memory that plans may use
     std::vector<std::unique_ptr<Known>> known_;
+    const Known* shared_ = nullptr;  ///< of a workload that may differ in the sharding and the place of its state alone
+    double faster_than_ = std::numeric_limits<double>::infinity();  ///< seconds; slower layouts are of no interest
     Ranking all_;
     std::size_t exact_ = 0;  ///< number of leading layouts of the list with times from event simulation
     double complete_up_to_ = std::numeric_limits<double>::infinity();  ///< seconds up to which the list holds all layouts

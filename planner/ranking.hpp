@@ -38,7 +38,8 @@ struct RankingOptions {
     /// Sizes of a published recipe. By time, the fastest plan with them is marked (PlanReason::like_nvidia_recipe); an answer of one plan
     /// per family holds it even where the ranking does not.
     std::optional<RecipeSizes> recipe = {};
-    int threads = 0;  ///< threads of the search; 0: allowed_processors()
+    bool host_offload = false;  ///< also looks for Ranking::offload
+    int threads = 0;            ///< threads of the search; 0: allowed_processors()
     /// Called about once a second from the calling thread with the finished and total parts. An exception from it ends the ranking.
     std::function<void(std::size_t done, std::size_t total)> progress;
     /// Called after each `replaying_every` during replays of the best, with the number of wanted families (one_per_family) or layouts that
@@ -55,6 +56,9 @@ struct Ranking {
     BalancingGain balanced;               ///< empty unless requested
     std::vector<ScheduleGain> schedules;  ///< one per RankingOptions::schedules
     ComparedRank compared;                ///< rank of RankingOptions::compared
+    /// With the optimizer in host memory, which a search takes only where nothing fits otherwise: the fastest plan, if it needs at least
+    /// kLeastGain less time than the fastest of `plans`. Never by memory, for engine mgplan, or for a job that offloads anything.
+    std::optional<JobChange> offload;
 };
 
 /// Enumerates and evaluates every layout of the workload in the space, ranks the best by their exact timelines (exact_ranking.hpp), tries

@@ -50,15 +50,16 @@ struct PlanReport {
     std::vector<std::string> assumed;
     BatchSource batch_source = BatchSource::given;
     planner::SearchResult search;
-    std::vector<PlannedLayout> plans;             ///< by rank; a table may omit some
-    std::vector<planner::NumericChange> changes;  ///< of the first plan
-    std::optional<PlannedLayout> explained;       ///< the plan whose terms a table lists
-    std::optional<PlanComparison> comparison;     ///< of the explained plan with the next
-    std::optional<ComparedLayout> compared;       ///< the layout to compare with the first plan
-    std::size_t orders = 1;                       ///< number of searched orders of the axes
-    std::optional<ScalingReport> scaling;         ///< set if several worlds, or days and cost, are requested
-    std::vector<NearestMiss> nearest;             ///< set if nothing fits
-    std::vector<TooLargeLayouts> too_large;       ///< sorted by number of layouts, descending
+    std::vector<PlannedLayout> plans;           ///< by rank; a table may omit some
+    std::vector<planner::JobChange> changes;    ///< of the numbers that the first plan computes
+    std::optional<planner::JobChange> offload;  ///< with the optimizer in host memory, where that is faster than the first plan
+    std::optional<PlannedLayout> explained;     ///< the plan whose terms a table lists
+    std::optional<PlanComparison> comparison;   ///< of the explained plan with the next
+    std::optional<ComparedLayout> compared;     ///< the layout to compare with the first plan
+    std::size_t orders = 1;                     ///< number of searched orders of the axes
+    std::optional<ScalingReport> scaling;       ///< set if several worlds, or days and cost, are requested
+    std::vector<NearestMiss> nearest;           ///< set if nothing fits
+    std::vector<TooLargeLayouts> too_large;     ///< sorted by number of layouts, descending
     std::optional<planner::BalancingGain> balanced;
     std::vector<planner::ScheduleGain> schedules;  ///< schedules with split backwards that were tried
     bool schedules_alone = false;                  ///< only these schedules were requested

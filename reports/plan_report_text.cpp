@@ -70,18 +70,23 @@ std::string batch_source_text(BatchSource source) {
                        source == BatchSource::published ? "the model's own" : "assumed");
 }
 
-/// The options that make the first plan faster or smaller by changing the numbers that it computes, with their gains.
+/// An option and what it gains over the first plan: "--grad-dtype bf16 -7.5 GiB".
+std::string change_text(const planner::JobChange& change, const simulator::Prediction& usual) {
+    std::string text = change.option;
+    if (const double faster = 1 - change.seconds / usual.time.iteration_seconds; faster >= 0.005)
+        text += fmt::format(" -{:.0f} % time", 100 * faster);
+    if (const std::int64_t fewer = usual.memory.deciding_bytes() - change.bytes; fewer > 0) text += fmt::format(" -{} GiB", gib(fewer));
+    return text;
+}
+
+/// The options that make the first plan faster or smaller and that no search takes: they change the numbers that it computes, or take
+/// memory of the host.
 std::string changes_text(const PlanReport& report) {
     std::vector<std::string> words;
     const simulator::Prediction& usual = report.plans.front().prediction;
-    for (const planner::NumericChange& change : report.changes) {
-        words.push_back(change.option);
-        if (const double faster = 1 - change.seconds / usual.time.iteration_seconds; faster >= 0.005)
-            words.back() += fmt::format(" -{:.0f} % time", 100 * faster);
-        if (const std::int64_t fewer = usual.memory.deciding_bytes() - change.bytes; fewer > 0)
-            words.back() += fmt::format(" -{} GiB", gib(fewer));
-    }
-    return words.empty() ? "" : wrapped("numerics: ", words, ",", kColumns);
+    for (const planner::JobChange& change : report.changes) words.push_back(change_text(change, usual));
+    return (words.empty() ? "" : wrapped("numerics: ", words, ",", kColumns)) +
+           (report.offload ? wrapped("offload: ", {change_text(*report.offload, usual)}, ",", kColumns) : "");
 }
 
 /// Names NVIDIA's recipe for the job, if a row is like it.

@@ -1,5 +1,6 @@
 // --offload: what the prediction follows, that plans with it train, and what is refused.
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "say.hpp"
@@ -247,6 +248,19 @@ TEST(OffloadOptions, WhatIsNotBuiltIsRefused) {
     EXPECT_THAT(refused("--offload attn_proj"), HasSubstr("add core_attn, or leave attn_proj out"));
     EXPECT_THAT(refused("--offload optimizer --no-distributed-optimizer"), HasSubstr("needs the distributed optimizer"));
     EXPECT_THAT(refused("--offload optimizer --sharding full"), HasSubstr("use --sharding optimizer"));
+}
+
+TEST(OffloadOptions, AreProposedWhereAPlanWithTheOptimizerOnTheHostIsFaster) {
+    const std::string job = "plan --world 2 --model llama3-8b --seq 8k";
+    const auto fastest = [&](const char* option) {
+        return seconds(Json::parse(say(job + " --top 1 --format json" + option).out)["plans"][0]);
+    };
+    const double faster = 1 - fastest(" --offload optimizer") / fastest("");
+    EXPECT_GT(faster, 0.1) << "this test shows nothing";
+    EXPECT_THAT(say(job).out, HasSubstr(fmt::format("\noffload: --offload optimizer -{:.0f} % time", 100 * faster)));
+    EXPECT_THAT(say(job + " --offload optimizer").out, Not(HasSubstr("offload: "))) << "it is there already";
+    EXPECT_THAT(say(job + " --engine mgplan").out, Not(HasSubstr("offload: "))) << "Megatron-LM's alone";
+    EXPECT_THAT(say("plan --world 8 --model llama3-8b").out, Not(HasSubstr("offload: "))) << "2 % faster: not worth host memory";
 }
 
 }  // namespace

@@ -28,21 +28,21 @@ TEST(NumericChanges, SayWhatEachSavesAlone) {
     const simulator::Prediction usual = simulator::CostModel(work).predict_exactly(layout);
     const auto changes = numeric_changes(work, layout, usual);
     ASSERT_THAT(changes,
-                ElementsAre(Field(&NumericChange::option, "--precision fp8-current"), Field(&NumericChange::option, "--grad-dtype bf16")));
+                ElementsAre(Field(&JobChange::option, "--precision fp8-current"), Field(&JobChange::option, "--grad-dtype bf16")));
     EXPECT_LT(changes[0].seconds, 0.97 * usual.time.iteration_seconds);
     EXPECT_LT(changes[1].bytes, usual.memory.deciding_bytes());
     work.training.grad_dtype = Dtype::bf16;
     const simulator::Prediction narrow = simulator::CostModel(work).predict_exactly(layout);
     EXPECT_EQ(changes[1].seconds, narrow.time.iteration_seconds);
     EXPECT_EQ(changes[1].bytes, narrow.memory.deciding_bytes());
-    EXPECT_THAT(numeric_changes(work, layout, narrow), ElementsAre(Field(&NumericChange::option, "--precision fp8-current")));
+    EXPECT_THAT(numeric_changes(work, layout, narrow), ElementsAre(Field(&JobChange::option, "--precision fp8-current")));
 }
 
 TEST(NumericChanges, LeaveOutWhatTheGpuLacksOrWhatDoesNotFit) {
     Workload work = workload_of("llama3-8b", 16, "dgx-a100-80g");
     const Layout layout = layout_of(work);
     const simulator::Prediction usual = simulator::CostModel(work).predict_exactly(layout);
-    ASSERT_THAT(numeric_changes(work, layout, usual), ElementsAre(Field(&NumericChange::option, "--grad-dtype bf16")));
+    ASSERT_THAT(numeric_changes(work, layout, usual), ElementsAre(Field(&JobChange::option, "--grad-dtype bf16")));
     work.memory_limit = std::int64_t{1} << 30;
     EXPECT_THAT(numeric_changes(work, layout, usual), ::testing::IsEmpty());
 }
