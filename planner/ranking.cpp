@@ -34,7 +34,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t kAlwaysBalanced = 10, kMostBalanced = 60;
 
 /// Adds balanced versions of the best layouts with a pipeline to the simulated ones, if they are faster: of the first kAlwaysBalanced, and
-/// of those behind them that would be the fastest if they gained as much as any before.
+/// of the next ones that would be the fastest if they gained as much as any before.
 BalancingGain add_balanced(SearchResult& found, simulator::CostModel& model, const Workload& workload, Objective objective) {
     BalancingGain report;
     std::vector<RankedLayout>& best = found.best;
@@ -415,7 +415,7 @@ private:
         }
     }
 
-    /// Looks at the sizes of the first plan and at half as many ranks of tp, pp and ep, which the freed memory may allow: a search of all
+    /// Looks at the sizes of the first plan and at half of its tp, pp and ep, which the freed memory may allow: a search of all
     /// sizes takes up to half as long as the ranking itself.
     [[nodiscard]] std::optional<JobChange> faster_on_host(const PlannedLayout& first) const {
         if (!by_time() || space_.engine != Engine::megatron || workload_.training.offload.active()) return {};
