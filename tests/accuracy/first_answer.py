@@ -100,11 +100,11 @@ def first_of(plans, dtypes):
 def rows_of(table):
     """s/step, worst, GiB, why of each row of a table for people; rows without a rank (a recipe's) are left out."""
     lines = table.splitlines()
-    head = next((i for i, line in enumerate(lines) if line.startswith("#")), None)
+    head = next((i for i, line in enumerate(lines) if line.split()[:1] == ["#"]), None)
     if head is None:
         return []
     spans = [match.span() for match in re.finditer("-+", lines[head + 1])]
-    spans[-1] = (spans[-1][0], None)
+    spans[0], spans[-1] = (0, spans[0][1]), (spans[-1][0], None)
     names = [lines[head][start:end].strip() for start, end in spans]
     rows = []
     for line in lines[head + 2:]:
