@@ -51,7 +51,7 @@ JOBS = """
 --world 72 --model qwen3-30b-a3b --cluster gb200-nvl72
 --world 1 --model qwen2.5-0.5b --cluster l40s
 --world 2 --model qwen2.5-1.5b
---world 32 --model gemma-3-27b
+--world 32 --model gemma3-27b
 --world 40 --model qwen2.5-32b
 --world 96 --model llama3-70b --cluster dgx-b200
 --world 12 --model llama3-8b
@@ -61,7 +61,7 @@ JOBS = """
 --world 16 --model gpt-oss-20b
 --world 32 --model qwen3-next-80b-a3b
 --world 64 --model llama4-scout --cluster dgx-b200
---world 8 --model mistral-7b --seq 32k
+--world 8 --model mistral-7b-v0.1 --seq 32k
 --world 16 --model deepseek-v2-lite
 --world 256 --model deepseek-v2
 --world 48 --model qwen3-32b --cluster dgx-h200
