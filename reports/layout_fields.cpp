@@ -87,6 +87,23 @@ std::string recompute_text(const Layout& layout) {
     return layout.recompute_num_layers == 1 ? kind : fmt::format("{} ({} at a time)", kind, layers);
 }
 
+std::string short_layout(const Layout& l) {
+    const ParallelSizes& s = l.sizes;
+    std::string text = fmt::format("tp{}{}", s.tp, l.sequence_parallel ? "+sp" : "");
+    if (s.cp > 1)
+        text += fmt::format(" cp{}{}", s.cp, l.cp_comm_type == CpCommType::p2p ? "" : fmt::format(" {}", to_string(l.cp_comm_type)));
+    if (s.ep > 1) text += fmt::format(" ep{}", s.ep);
+    if (s.ep > 1 || s.etp != s.tp) text += fmt::format(" etp{}", s.etp);
+    text += fmt::format(" dp{}", l.dp());
+    if (s.pp > 1) text += fmt::format(" pp{}", s.pp);
+    if (l.vpp > 1) text += fmt::format(" vpp{}", l.vpp);
+    text += fmt::format(" mbs{}", l.micro_batch);
+    const std::string repeated = recompute_cell(l);
+    if (l.recompute != Recompute::none) text += fmt::format(" {} recompute", repeated == "sel" ? to_string(l.recompute) : repeated);
+    if (const std::string on = switches_cell(l, true); on != "-") text += " " + on;
+    return text;
+}
+
 std::string all_switches_text(const Workload& workload, const Layout& layout) {
     std::string on = switches_cell(with_all_switches(layout, workload.model, workload.training), false);
     if (layout.cuda_graphs.empty()) return on;
