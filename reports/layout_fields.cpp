@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "plan/layout/layout_schedule.hpp"
 #include "plan/layout/layout_switches.hpp"
 #include "plan/layout/layout_words.hpp"
 #include "plan/layout/switched_layout.hpp"
@@ -97,6 +98,7 @@ std::string short_layout(const Layout& l) {
     text += fmt::format(" dp{}", l.dp());
     if (s.pp > 1) text += fmt::format(" pp{}", s.pp);
     if (l.vpp > 1) text += fmt::format(" vpp{}", l.vpp);
+    if (l.schedule) text += fmt::format(" {}", schedule_name(l));
     text += fmt::format(" mbs{}", l.micro_batch);
     const std::string repeated = recompute_cell(l);
     if (l.recompute != Recompute::none) text += fmt::format(" {} recompute", repeated == "sel" ? to_string(l.recompute) : repeated);

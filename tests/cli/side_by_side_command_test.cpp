@@ -60,6 +60,10 @@ TEST(SideBySide, SearchesAsOthersOptionsSay) {
     }
 }
 
+TEST(SideBySide, NamesASplitSchedule) {
+    EXPECT_THAT(compare("--on 8:dgx-h100 --on 8:dgx-h200 --tp 1 --pp 4 --schedule zb-h1").out, HasSubstr(" pp4 zb-h1 mbs1"));
+}
+
 TEST(SideBySide, CountsDaysHoursAndCostByEachOnesPrice) {
     const Json both = options("--on 16:dgx-h100 --on 8:dgx-h200,price=4 --on 8:dgx-h100,price=0 --tokens 1T --price 2.5");
     const double prices[] = {2.5, 4, 0};
