@@ -226,7 +226,7 @@ void SideBySideRun::settle_spaces() {
     for (const std::string& line : lines) console_.err << line << "\n";
 }
 
-/// Says in a line why nothing fits, and of the nearest layout the smallest change that would do.
+/// Sets why nothing fits, in one line, and the cheapest change that makes the nearest layout fit.
 void explain_miss(reports::PlanReport& report, reports::SideOption& option) {
     add_too_large(report);
     option.why_not = fmt::format("no layout fits in {}", human_bytes(report.search.limit_bytes));

@@ -18,7 +18,7 @@ struct SideOption {
     planner::TrainingGoal goal;
     std::optional<planner::PlannedLayout> plan;  ///< the recommended one; nothing: see `why_not`
     std::string why_not;                         ///< one line if there is no plan
-    std::string remedy;                          ///< the smallest change with which the nearest layout would fit; "": none is known
+    std::string remedy;                          ///< the cheapest change with which the nearest layout would fit; "": none is known
 
     /// Days, GPU-hours and cost of a run with the plan; nothing without a plan or tokens.
     [[nodiscard]] std::optional<planner::RunCost> run_cost() const;
