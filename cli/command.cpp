@@ -19,6 +19,7 @@ namespace {
 
 constexpr std::array kCommands{
     Command{"plan", "rank the layouts of a model on N GPUs (the default command)", run_plan},
+    Command{"side-by-side", "compare clusters, precisions or batches: the best plan of each", run_side_by_side},
     Command{"simulate", "predict memory and time of one layout", run_simulate},
     Command{"diff", "compare two plans: settings, time, memory", run_diff},
     Command{"groups", "list the rank groups of a layout", run_groups},
@@ -48,7 +49,7 @@ std::string overview() {
         "usage: mgplan --world N --model CFG [options]  rank layouts (mgplan plan --help)\n"
         "       mgplan COMMAND [options]                (mgplan COMMAND --help)\n\n"
         "mgplan plans and predicts how to spread the training of a large language model\nover N GPUs.\n\nCommands:\n";
-    for (const auto& command : kCommands) text += fmt::format("  {:<10} {}\n", command.name, command.summary);
+    for (const auto& command : kCommands) text += fmt::format("  {:<12} {}\n", command.name, command.summary);
     text +=
         "\nExit codes: 0 done, 2 bad usage or input, 3 no layout fits, 4 the run failed,\n"
         "5 a prediction missed its tolerance, 6 check --gate cannot say.\n";

@@ -195,18 +195,10 @@ void Options::integer(const char* name, std::optional<std::int64_t>& target, std
 }
 
 void Options::count(const char* name, std::optional<std::int64_t>& target, std::int64_t low, std::int64_t high, const char* help) {
-    state_->declare(
-        name, "N", target ? std::to_string(*target) : "", help, [&target, name, low, high](const std::string& given, Problems& problems) {
-            const auto value = parse_count(given);
-            if (!value && parse_integer(given)) {
-                target = read_integer(problems, fmt::format("--{}", name), given, low, high);
-            } else if (!value) {
-                problems.add("--{} = '{}' is {}; use one from {} to {}, such as 4096 or 4k, which is the same", name, given.substr(0, 60),
-                             is_digits(given) ? "a whole number out of range" : "not a whole number", low, high);
-            } else {
-                target = read_integer(problems, fmt::format("--{}", name), std::to_string(*value), low, high);
-            }
-        });
+    state_->declare(name, "N", target ? std::to_string(*target) : "", help,
+                    [&target, name, low, high](const std::string& given, Problems& problems) {
+                        target = read_count(problems, fmt::format("--{}", name), given, low, high);
+                    });
 }
 
 void Options::integers(const char* name, std::vector<std::int64_t>& target, std::int64_t low, std::int64_t high, const char* help) {

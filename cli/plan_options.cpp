@@ -19,17 +19,6 @@ constexpr std::int64_t kMostPlans = std::int64_t{1} << 31;
 /// Most worlds of one study: each is searched five times.
 constexpr std::size_t kMostWorlds = 64;
 
-void check_tokens(const std::string& given, Problems& problems) {
-    if (!parse_large_count(given))
-        problems.add("--tokens = '{}' is no count above 0 and up to 1e18; write one, such as 15T, 300B or 1.5e12", given.substr(0, 60));
-}
-
-void check_price(const std::string& given, Problems& problems) {
-    const auto price = parse_real(given);
-    if (!price || *price < 0 || *price > 1e9)
-        problems.add("--gpu-hour-price = '{}' is no number from 0 to 1e9; write one, such as 2.5", given.substr(0, 60));
-}
-
 }  // namespace
 
 std::optional<double> parse_large_count(std::string_view text) {
@@ -49,7 +38,25 @@ std::optional<double> parse_large_count(std::string_view text) {
     return *value * factor;
 }
 
-void declare_plan_options(Options& options, PlanOptions& values) {
+void check_tokens(const std::string& given, Problems& problems) {
+    if (!parse_large_count(given))
+        problems.add("--tokens = '{}' is no count above 0 and up to 1e18; write one, such as 15T, 300B or 1.5e12", given.substr(0, 60));
+}
+
+void check_price(std::string_view option, const std::string& given, Problems& problems) {
+    const auto price = parse_real(given);
+    if (!price || *price < 0 || *price > 1e9)
+        problems.add("{} = '{}' is no number from 0 to 1e9; write one, such as 2.5", option, given.substr(0, 60));
+}
+
+planner::TrainingGoal training_goal(const std::optional<std::string>& tokens, const std::optional<std::string>& gpu_hour_price) {
+    planner::TrainingGoal goal;
+    if (tokens) goal.tokens = parse_large_count(*tokens);
+    if (gpu_hour_price) goal.gpu_hour_price = parse_real(*gpu_hour_price);
+    return goal;
+}
+
+void declare_search_options(Options& options, PlanOptions& values) {
     options.group("Restricting the search (one value, or a list separated by commas)");
     constexpr std::int64_t kMost = kMostRanks;
     options.integers("tp", values.space.tp, 1, kMost, "tensor parallel sizes (default: all that divide)");
@@ -95,8 +102,14 @@ void declare_plan_options(Options& options, PlanOptions& values) {
     options.checked(
         "headroom", values.headroom, "SIZE|PCT", check_headroom,
         "GPU memory to leave free, such as 4GiB, 5% or 0; ignored where nothing fits otherwise (default: 5%, 0 with --max-memory)");
-    options.group("Answer");
     options.choice("objective", values.objective, {"throughput", "memory"}, "rank by speed or by memory");
+    options.integer("threads", values.threads, 0, 1024,
+                    "threads of the search; 0: the processors that the process may use, by affinity and control groups");
+}
+
+void declare_plan_options(Options& options, PlanOptions& values) {
+    declare_search_options(options, values);
+    options.group("Answer");
     options.integer("top", values.top, 1, kMostPlans, "plans to print (default: 5 in a table and 10 in JSON and CSV)");
     options.flag("markdown", values.markdown, "print a Markdown table, for a pull request");
     options.flag("all", values.all,
@@ -112,9 +125,10 @@ void declare_plan_options(Options& options, PlanOptions& values) {
     options.output_file("html", values.html, "write an interactive HTML report");
     options.checked("tokens", values.tokens, "COUNT", check_tokens,
                     "tokens to train on, such as 15T; adds days, and the effect of one more node, a longer sequence and another batch");
-    options.checked("gpu-hour-price", values.gpu_hour_price, "P", check_price, "price per GPU-hour; adds the cost of --tokens");
-    options.integer("threads", values.threads, 0, 1024,
-                    "threads of the search; 0: the processors that the process may use, by affinity and control groups");
+    options.checked(
+        "gpu-hour-price", values.gpu_hour_price, "P",
+        [](const std::string& given, Problems& problems) { check_price("--gpu-hour-price", given, problems); },
+        "price per GPU-hour; adds the cost of --tokens");
 }
 
 void finish_space(PlanOptions& values, Problems& problems) {

@@ -10,6 +10,7 @@
 #include "cli/options.hpp"
 #include "plan/text/errors.hpp"
 #include "planner/candidates.hpp"
+#include "planner/scaling.hpp"
 
 namespace mgplan::cli {
 
@@ -39,8 +40,18 @@ struct PlanOptions {
 /// Plans without --top, in a table and in lists for programs.
 constexpr std::int64_t kTopOfATable = 5, kTopOfAList = 10;
 
-/// Declares the options, in groups of their own.
+/// Declares the options of the search alone, in a group of their own.
+void declare_search_options(Options& options, PlanOptions& values);
+/// Declares these and those of the answer of `plan`.
 void declare_plan_options(Options& options, PlanOptions& values);
+
+/// Checks for Options::checked of a number of tokens and of a price; `option` names the price in messages.
+void check_tokens(const std::string& given, Problems& problems);
+void check_price(std::string_view option, const std::string& given, Problems& problems);
+
+/// Returns the goal of texts that the checks accept; each may be missing.
+[[nodiscard]] planner::TrainingGoal training_goal(const std::optional<std::string>& tokens,
+                                                  const std::optional<std::string>& gpu_hour_price);
 
 /// Reads a large count: a real number with an optional suffix K, M, B (or G) or T, powers of 1000 in any case of
 /// letters: "15T", "1.5e12", "300B". Returns nothing for other texts, for numbers not above zero, and beyond 1e18.

@@ -5,6 +5,7 @@
 
 #include <fmt/core.h>
 
+#include "cli/plan_search.hpp"
 #include "plan/text/errors.hpp"
 #include "plan/text/text.hpp"
 #include "planner/batch_sizes.hpp"
@@ -15,13 +16,6 @@ namespace {
 
 /// Passes that the exact timeline may replay for the members of one Pareto set.
 constexpr std::int64_t kPassesOfParetoSet = 2'000'000;
-
-/// The first message that says something by itself, on one line.
-std::string first_reason(const std::vector<std::string>& problems) {
-    const auto found = std::find_if(problems.begin(), problems.end(), [](const std::string& text) { return !text.ends_with(':'); });
-    const std::string& reason = found == problems.end() ? problems.front() : *found;
-    return reason.substr(0, reason.find('\n'));
-}
 
 std::string nothing_fits_text(const Workload& work, const planner::SearchResult& search) {
     std::string text = fmt::format("no layout fits in {}", human_bytes(work.memory_limit));
@@ -74,12 +68,11 @@ std::vector<Change> changes_of(const WorkloadOptions& options, const Workload& w
         changed.global_batch_tokens.reset();
         if (*batch != work.batch.global_batch) changes.back().text += fmt::format(", batch {}", with_thousands(*batch));
     }
-    constexpr std::int64_t kLongest = std::int64_t{1} << 27, kLargest = std::int64_t{1} << 31;  // as --seq and --global-batch
-    if (work.batch.sequence * 2 <= kLongest) {
+    if (work.batch.sequence * 2 <= kLongestSequence) {
         changes.push_back({"longer_sequence", fmt::format("sequence {}", with_thousands(work.batch.sequence * 2)), options});
         changes.back().options.sequence = work.batch.sequence * 2;
     }
-    if (work.batch.global_batch * 2 <= kLargest) {
+    if (work.batch.global_batch * 2 <= kMostSequences) {
         changes.push_back({"larger_batch", fmt::format("batch {}", with_thousands(work.batch.global_batch * 2)), options});
         changes.back().options.global_batch = work.batch.global_batch * 2;
         changes.back().options.global_batch_tokens.reset();
@@ -102,7 +95,7 @@ reports::ScalingChange try_change(const Change& change, const ScalingSources& so
         else
             tried.plan = best_of(resolved.workload, search);
     } catch (const ConfigError& error) {
-        tried.why_not = first_reason(error.problems());
+        tried.why_not = first_reason(error);
     }
     return tried;
 }
@@ -136,7 +129,7 @@ ScalingStudy study_scaling(const WorkloadOptions& options, const std::vector<std
             search = sources.search(work, true);
         } catch (const ConfigError& error) {
             if (worlds.size() == 1) throw;
-            entry.why_not = first_reason(error.problems());
+            entry.why_not = first_reason(error);
             problems.push_back(fmt::format("{}: {}", counted(world, "GPU"), entry.why_not));
             continue;
         }

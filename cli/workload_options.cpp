@@ -77,7 +77,7 @@ void apply_training_options(const WorkloadOptions& values, TrainingSpec& trainin
 
 /// Returns the number of sequences of a batch of `tokens`.
 std::int64_t sequences_of(std::int64_t tokens, std::int64_t sequence) {
-    const std::int64_t below = tokens / sequence, most = std::int64_t{1} << 31;
+    const std::int64_t below = tokens / sequence, most = kMostSequences;
     if (tokens % sequence == 0 && below <= most) return below;
     if (below >= most)
         throw ConfigError(fmt::format("--global-batch-tokens = {} are {} sequences of {} tokens; use at most {} sequences", tokens, below,
@@ -226,21 +226,24 @@ void check_axis_orders(const std::string& given, Problems& problems) {
     for (const auto& order : orders) check_axis_order(order, problems);
 }
 
-void declare_precision(Options& options, std::optional<std::string>& precision) {
-    const auto check = [](const std::string& given, Problems& problems) {
-        if (!parse_precision_choice(given))
-            problems.add("--precision = '{}' is not known; use {}", given.substr(0, 40), any_of_text(precision_choices()));
-    };
-    options.checked("precision", precision, "FORMAT", check,
-                    "precision of the GEMMs: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4; fp8 is "
-                    "fp8-current (default: bf16)");
+void check_precision(std::string_view field, const std::string& given, Problems& problems) {
+    if (!parse_precision_choice(given))
+        problems.add("{} = '{}' is not known; use {}", field, given.substr(0, 40), any_of_text(precision_choices()));
 }
 
-void declare_workload_options(Options& options, WorkloadOptions& values, bool with_megatron_args, bool several_worlds) {
+void declare_precision(Options& options, std::optional<std::string>& precision) {
+    options.checked(
+        "precision", precision, "FORMAT",
+        [](const std::string& given, Problems& problems) { check_precision("--precision", given, problems); },
+        "precision of the GEMMs: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4; fp8 is "
+        "fp8-current (default: bf16)");
+}
+
+void declare_workload_options(Options& options, WorkloadOptions& values, bool with_megatron_args, GpuOptions gpus) {
     options.group("Model and cluster");
-    if (several_worlds)
+    if (gpus == GpuOptions::several_worlds)
         options.integers("world", values.worlds, 1, kMostRanks, "number of GPUs; several (64,128) compare scaling");
-    else
+    else if (gpus == GpuOptions::one_world)
         options.integer("world", values.world, 1, kMostRanks, "number of GPUs");
     options.text("model", values.model, "CFG",
                  "a preset (mgplan models), a Hugging Face config.json or its folder, a Megatron-LM argument file, or mgplan's JSON");
@@ -254,16 +257,17 @@ void declare_workload_options(Options& options, WorkloadOptions& values, bool wi
     }
     options.integer("vocab-size", values.vocab_size, 1, ModelLimits::vocab,
                     "vocabulary size before padding (default: the model's, or that of its tokenizer where known)");
-    options.text("cluster", values.cluster, "NAME[,KEY=VALUE...]|FILE",
-                 "a preset (mgplan clusters), with changed values (gpus_per_node, nvlink_domain, nvlink_gbytes_per_second, "
-                 "node_network_gbits_per_second, network_kind, memory_gib, host_memory_gib), or a file");
+    if (gpus != GpuOptions::none)
+        options.text("cluster", values.cluster, "NAME[,KEY=VALUE...]|FILE",
+                     "a preset (mgplan clusters), with changed values (gpus_per_node, nvlink_domain, nvlink_gbytes_per_second, "
+                     "node_network_gbits_per_second, network_kind, memory_gib, host_memory_gib), or a file");
     options.integer(
-        "global-batch", values.global_batch, 1, std::int64_t{1} << 31,
+        "global-batch", values.global_batch, 1, kMostSequences,
         "sequences per step (default: the model's published batch, else 4 Mi tokens, up to 16 Mi on 4,096 GPUs and more; of MoE models "
         "at least 8 sequences per GPU)");
     options.count("global-batch-tokens", values.global_batch_tokens, 1, std::int64_t{1} << 58,
                   "tokens per step, 4M is 4,194,304; instead of --global-batch");
-    options.count("seq", values.sequence, 1, std::int64_t{1} << 27,
+    options.count("seq", values.sequence, 1, kLongestSequence,
                   "tokens per sequence, 8k is 8,192 (default: the preset's, or min(model's maximum, 4096))");
     options.bytes("max-memory", values.max_memory, "memory a rank may use (default: the GPU's)");
     options.text("routing-skew", values.routing_skew, "KIND|FILE",
@@ -285,7 +289,7 @@ void declare_workload_options(Options& options, WorkloadOptions& values, bool wi
                  "release of NVIDIA's training container whose rates are used, from 25.04 to 26.08 (default: 26.08)");
     options.choice("grad-dtype", values.grad_dtype, {"fp32", "bf16", "fp16"}, "dtype of gradients and their reduction (default: fp32)");
     options.flag("no-distributed-optimizer", values.no_distributed_optimizer, "every rank keeps the whole optimizer state");
-    declare_state_options(options, values, several_worlds);
+    declare_state_options(options, values, gpus != GpuOptions::one_world);
     options.choices("overlap", values.overlap, {"grad-reduce", "param-gather", "p2p", "tp", "moe"},
                     "communication to overlap with compute (default: grad-reduce, param-gather, p2p)");
     options.choices("no-overlap", values.no_overlap, {"grad-reduce", "param-gather", "p2p", "tp", "moe"}, "communication not to overlap");
@@ -493,7 +497,7 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
     try {
         work.cluster = load_asked_cluster(options, values.cluster);
         for (std::string& renamed : renamed_cluster_keys(values.cluster)) resolved.warnings.push_back(std::move(renamed));
-        if (!options.given("cluster")) resolved.assumed.push_back(fmt::format("cluster {}", values.cluster));
+        if (!options.given("cluster") && !values.names_cluster) resolved.assumed.push_back(fmt::format("cluster {}", values.cluster));
     } catch (const ConfigError& error) {
         problems.absorb(error);
     }

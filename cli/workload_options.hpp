@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/options.hpp"
@@ -27,6 +28,7 @@ struct WorkloadOptions {
     std::optional<std::int64_t> vocab_size;
     bool strict = false;
     std::string cluster = "dgx-h100";
+    bool names_cluster = false;  ///< another option than --cluster names the cluster, which is then not assumed
     std::optional<std::int64_t> global_batch;
     std::optional<std::int64_t> global_batch_tokens;
     std::optional<std::int64_t> sequence;
@@ -50,8 +52,11 @@ struct WorkloadOptions {
     std::optional<std::string> engine;
 };
 
-/// Declares them; `with_megatron_args`: also --megatron-args. `several_worlds`: --world takes a list.
-void declare_workload_options(Options& options, WorkloadOptions& values, bool with_megatron_args, bool several_worlds = false);
+/// Options that name the GPUs: --world with one number, or with a list, and --cluster; or none, where another option names both.
+enum class GpuOptions { one_world, several_worlds, none };
+
+/// Declares them; `with_megatron_args`: also --megatron-args.
+void declare_workload_options(Options& options, WorkloadOptions& values, bool with_megatron_args, GpuOptions gpus = GpuOptions::one_world);
 
 /// Default engine, which most people train with; `run` and `verify` predict for mgplan's own engine, whatever a plan says.
 inline constexpr Engine kDefaultEngine = Engine::megatron;
@@ -69,6 +74,11 @@ struct ResolvedWorkload {
 
 /// Declares --precision, whose words parse_precision_choice() reads.
 void declare_precision(Options& options, std::optional<std::string>& precision);
+/// Adds a problem of `field` for words that parse_precision_choice() does not read.
+void check_precision(std::string_view field, const std::string& given, Problems& problems);
+
+/// Bounds of a batch in sequences, and of a sequence in tokens.
+inline constexpr std::int64_t kMostSequences = std::int64_t{1} << 31, kLongestSequence = std::int64_t{1} << 27;
 
 /// Largest world that is planned; larger ones are refused.
 inline constexpr std::int64_t kMostRanks = std::int64_t{1} << 24;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <numeric>
 #include <set>
 
 namespace mgplan::planner {
@@ -56,6 +57,24 @@ std::optional<std::int64_t> suiting_batch(std::int64_t batch, std::int64_t world
         if (std::abs(nearest - batch) <= batch / kPartsOfBatch) return nearest;
     }
     return std::nullopt;
+}
+
+std::int64_t batch_for_worlds(std::int64_t batch, const std::vector<std::int64_t>& worlds) {
+    constexpr std::int64_t kPartsOfBatch = 8;
+    const std::int64_t most = batch + batch / kPartsOfBatch;
+    std::int64_t odd = 1, power = 1;
+    for (const std::int64_t world : worlds) {
+        const std::int64_t of_two = world & -world;
+        power = std::max(power, of_two);
+        const std::int64_t part = world / of_two / std::gcd(odd, world / of_two);
+        if (part > most / odd) return batch;
+        odd *= part;
+    }
+    if (batch % odd == 0) return batch;
+    for (; power > 0; power /= 2) {
+        if (odd <= most / power && rounded_up(batch, odd * power) <= most) return rounded_up(batch, odd * power);
+    }
+    return batch;
 }
 
 std::vector<std::int64_t> searched_micro_batches(std::int64_t global_batch, std::int64_t dp) {

@@ -19,6 +19,10 @@ namespace mgplan::planner {
 /// possible; nothing if both do.
 [[nodiscard]] std::optional<std::int64_t> suiting_batch(std::int64_t batch, std::int64_t world);
 
+/// The batch from which several worlds are compared: `batch`, or up to an eighth more so that it is a multiple of the odd part of each
+/// world and of a power of two as large as that allows. `batch` where none is near enough.
+[[nodiscard]] std::int64_t batch_for_worlds(std::int64_t batch, const std::vector<std::int64_t>& worlds);
+
 /// Micro-batches that a search tries unless they are pinned: the divisors of global_batch / dp up to 16. If dp does not divide the batch
 /// it is 1 alone, which a rule rejects.
 [[nodiscard]] std::vector<std::int64_t> searched_micro_batches(std::int64_t global_batch, std::int64_t dp);

@@ -53,4 +53,13 @@ std::string accuracy_text(const Workload& work, Engine engine) {
                        found->gpu.empty() ? "" : " on " + found->gpu, 100 * found->mean_error, 100 * found->bias);
 }
 
+nlohmann::ordered_json accuracy_to_json(const Workload& work, Engine engine) {
+    const auto found = engine == Engine::megatron ? blind_accuracy(work) : std::nullopt;
+    std::string kind(family_of(work.model));
+    if (found && !found->gpu.empty()) kind += " on " + found->gpu;
+    nlohmann::ordered_json json{{"kind", kind}, {"blind", nullptr}, {"tuned", nullptr}};
+    if (found) json["blind"] = {{"runs", found->runs}, {"mean_error", found->mean_error}, {"bias", found->bias}};
+    return json;
+}
+
 }  // namespace mgplan::reports

@@ -5,6 +5,8 @@
 #include <optional>
 #include <string>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include "plan/layout/layout.hpp"
 #include "plan/workload.hpp"
 
@@ -26,5 +28,9 @@ struct BlindAccuracy {
 /// "accuracy: on 10 dense runs on H100 that nobody had tuned for: 24 % (bias -24 %)", or that there are no blind runs; all are
 /// Megatron-LM's. One line of at most 80 columns.
 [[nodiscard]] std::string accuracy_text(const Workload& work, Engine engine);
+
+/// The same as JSON: {"kind","blind":{"runs","mean_error","bias"},"tuned"}; "kind": "dense on H100", or the family alone; "blind" is null
+/// where there are no such runs, and "tuned" always: the program holds no errors of runs that were known while it was made.
+[[nodiscard]] nlohmann::ordered_json accuracy_to_json(const Workload& work, Engine engine);
 
 }  // namespace mgplan::reports

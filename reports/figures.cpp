@@ -84,4 +84,10 @@ std::string csv_text(const Figure& figure, const simulator::TimePrediction& time
     return fmt::format("{:.{}g}", figure.value(time), figure.digits);
 }
 
+std::string amount(double value) {
+    if (std::abs(value) < 100) return fmt::format("{:.2f}", value);
+    // Above 64 bits exact digits do not matter.
+    return std::abs(value) < 9e15 ? with_thousands(static_cast<std::int64_t>(std::llround(value))) : fmt::format("{:.3g}", value);
+}
+
 }  // namespace mgplan::reports

@@ -30,4 +30,7 @@ struct Figure {
 [[nodiscard]] std::string cell_text(std::string_view name, const simulator::TimePrediction& time);
 [[nodiscard]] std::string csv_text(const Figure& figure, const simulator::TimePrediction& time);
 
+/// "1,234" or, of small amounts, "12.34".
+[[nodiscard]] std::string amount(double value);
+
 }  // namespace mgplan::reports

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "plan/layout/layout_schedule.hpp"
 #include "plan/layout/layout_switches.hpp"
 #include "plan/layout/layout_words.hpp"
 #include "plan/layout/switched_layout.hpp"
@@ -85,6 +86,24 @@ std::string recompute_text(const Layout& layout) {
     const std::string layers = counted(layout.recompute_num_layers, "layer");
     if (layout.recompute_method == RecomputeMethod::block) return fmt::format("{} ({} a chunk)", kind, layers);
     return layout.recompute_num_layers == 1 ? kind : fmt::format("{} ({} at a time)", kind, layers);
+}
+
+std::string short_layout(const Layout& l) {
+    const ParallelSizes& s = l.sizes;
+    std::string text = fmt::format("tp{}{}", s.tp, l.sequence_parallel ? "+sp" : "");
+    if (s.cp > 1)
+        text += fmt::format(" cp{}{}", s.cp, l.cp_comm_type == CpCommType::p2p ? "" : fmt::format(" {}", to_string(l.cp_comm_type)));
+    if (s.ep > 1) text += fmt::format(" ep{}", s.ep);
+    if (s.ep > 1 || s.etp != s.tp) text += fmt::format(" etp{}", s.etp);
+    text += fmt::format(" dp{}", l.dp());
+    if (s.pp > 1) text += fmt::format(" pp{}", s.pp);
+    if (l.vpp > 1) text += fmt::format(" vpp{}", l.vpp);
+    if (l.schedule) text += fmt::format(" {}", schedule_name(l));
+    text += fmt::format(" mbs{}", l.micro_batch);
+    const std::string repeated = recompute_cell(l);
+    if (l.recompute != Recompute::none) text += fmt::format(" {} recompute", repeated == "sel" ? to_string(l.recompute) : repeated);
+    if (const std::string on = switches_cell(l, true); on != "-") text += " " + on;
+    return text;
 }
 
 std::string all_switches_text(const Workload& workload, const Layout& layout) {

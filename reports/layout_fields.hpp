@@ -25,6 +25,10 @@ namespace mgplan::reports {
 /// "selective (layernorm+moe_act)", "full (2 layers a chunk)": the kind of recompute and the recomputed parts.
 [[nodiscard]] std::string recompute_text(const Layout& layout);
 
+/// "tp2+sp dp8 pp4 mbs1 full recompute": without values that are 1 or usual; etp if it is not tp, or with ep. Layouts that differ in the
+/// plan table have different texts.
+[[nodiscard]] std::string short_layout(const Layout& layout);
+
 /// All active switches, from the layout or the workload, in the form of switches_cell(), and the scopes of its CUDA graphs: "deepep ov:moe
 /// graphs=attn+moe_router"; "-" for none.
 [[nodiscard]] std::string all_switches_text(const Workload& workload, const Layout& layout);

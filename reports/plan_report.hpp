@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include "formats/input/flag_account.hpp"
 #include "plan/workload.hpp"
 #include "planner/planned_layout.hpp"
@@ -80,6 +82,9 @@ struct PlanReport {
 
 /// Reasons in words, in the order of the list.
 [[nodiscard]] std::vector<std::string_view> words_of(const std::vector<planner::PlanReason>& reasons);
+
+/// An entry of "plans" in that JSON.
+[[nodiscard]] nlohmann::ordered_json plan_to_json(const Workload& workload, const PlannedLayout& plan);
 
 /// JSON of CLI.md, "Planning".
 [[nodiscard]] std::string plan_report_json(const PlanReport& report);

@@ -18,14 +18,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json layout_and_prediction(const Workload& workload, const PlannedLayout& plan) {
-    return Json{{"rank", plan.rank},
-                {"why", words_of(plan.why)},
-                {"recommended", plan.recommended},
-                {"layout", layout_fields(workload, plan.layout)},
-                {"predicted", prediction_to_json(plan.prediction)}};
-}
-
 /// Fields of the remedy's layout, with the changed training.
 Json remedied_fields(const Workload& workload, const planner::Remedy& remedy) {
     Workload changed = workload;
@@ -52,6 +44,14 @@ Json miss_to_json(const Workload& workload, const Layout& layout, const simulato
 }
 
 }  // namespace
+
+Json plan_to_json(const Workload& workload, const PlannedLayout& plan) {
+    return Json{{"rank", plan.rank},
+                {"why", words_of(plan.why)},
+                {"recommended", plan.recommended},
+                {"layout", layout_fields(workload, plan.layout)},
+                {"predicted", prediction_to_json(plan.prediction)}};
+}
 
 std::string plan_report_json(const PlanReport& report) {
     const auto& s = report.search;
@@ -105,7 +105,7 @@ std::string plan_report_json(const PlanReport& report) {
     }
     if (report.balanced) json["balanced"] = Json{{"tried", report.balanced->tried}, {"faster", report.balanced->faster}};
     for (const PlannedLayout& plan : report.plans) {
-        json["plans"].push_back(layout_and_prediction(report.workload, plan));
+        json["plans"].push_back(plan_to_json(report.workload, plan));
         if (const auto before = report.seconds_before(plan))
             json["plans"].back()["balanced"] =
                 Json{{"even_iteration_seconds", *before}, {"gain", *before / plan.prediction.time.iteration_seconds - 1}};

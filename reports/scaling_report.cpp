@@ -34,13 +34,6 @@ std::optional<double> efficiency_of(const ScalingReport& report, const ScaledPla
     return planner::scaling_efficiency(speed_of(plan), plan.world, speed_of(*base), base->world);
 }
 
-/// "1,234" or, of small amounts, "12.34".
-std::string amount(double value) {
-    if (std::abs(value) < 100) return fmt::format("{:.2f}", value);
-    // Above 64 bits exact digits do not matter.
-    return std::abs(value) < 9e15 ? with_thousands(static_cast<std::int64_t>(std::llround(value))) : fmt::format("{:.3g}", value);
-}
-
 std::string share_text(double share) {
     return fmt::format("{:.1f}%", 100 * share);
 }
@@ -101,25 +94,6 @@ void add_cost_cells(const ScalingReport& report, const std::optional<RunCost>& c
     row.push_back(cost ? amount(cost->days) : "");
     row.push_back(cost ? amount(cost->gpu_hours) : "");
     if (report.goal.gpu_hour_price) row.push_back(cost && cost->cost ? amount(*cost->cost) : "");
-}
-
-/// "tp2+sp dp8 pp4 mbs1 full recompute": without values that are 1 or usual; etp if it is not tp, or with ep. Layouts that differ in the
-/// plan table have different texts.
-std::string short_layout(const Layout& l) {
-    const ParallelSizes& s = l.sizes;
-    std::string text = fmt::format("tp{}{}", s.tp, l.sequence_parallel ? "+sp" : "");
-    if (s.cp > 1)
-        text += fmt::format(" cp{}{}", s.cp, l.cp_comm_type == CpCommType::p2p ? "" : fmt::format(" {}", to_string(l.cp_comm_type)));
-    if (s.ep > 1) text += fmt::format(" ep{}", s.ep);
-    if (s.ep > 1 || s.etp != s.tp) text += fmt::format(" etp{}", s.etp);
-    text += fmt::format(" dp{}", l.dp());
-    if (s.pp > 1) text += fmt::format(" pp{}", s.pp);
-    if (l.vpp > 1) text += fmt::format(" vpp{}", l.vpp);
-    text += fmt::format(" mbs{}", l.micro_batch);
-    const std::string repeated = recompute_cell(l);
-    if (l.recompute != Recompute::none) text += fmt::format(" {} recompute", repeated == "sel" ? to_string(l.recompute) : repeated);
-    if (const std::string on = switches_cell(l, true); on != "-") text += " " + on;
-    return text;
 }
 
 std::string worlds_text(const ScalingReport& report) {

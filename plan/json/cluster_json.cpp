@@ -85,10 +85,6 @@ std::map<std::string, std::string> sources_from_json(JsonReader& parent) {
 constexpr const char* kNvlinkKey = "nvlink_gbytes_per_second";
 constexpr const char* kNodeNetworkKey = "node_network_gbits_per_second";
 
-std::vector<std::string> override_keys() {
-    return {"gpus_per_node", "host_memory_gib", "memory_gib", "network_kind", kNodeNetworkKey, "nvlink_domain", kNvlinkKey};
-}
-
 /// The key that a word of --cluster means. Two keys had names that left open whether they count bits or bytes; plans that are saved hold
 /// them.
 std::string override_key(const std::string& word) {
@@ -318,12 +314,12 @@ ClusterSpec load_cluster(const std::string& text) {
     } catch (const ConfigError& error) {
         problems.absorb(error);
     }
-    const auto keys = override_keys();
+    const auto keys = cluster_keys();
     std::map<std::string, std::string> given;
     for (std::size_t i = 1; i < words.size(); ++i) {
         const auto equals = words[i].find('=');
         const std::string key = override_key(words[i].substr(0, equals));
-        if (std::find(keys.begin(), keys.end(), key) == keys.end()) {
+        if (!is_cluster_key(key)) {
             const std::string hint = did_you_mean(key, keys);
             problems.add("--cluster: unknown key '{}'; {}the keys are {}", key.substr(0, 60), hint.empty() ? "" : hint + " ",
                          fmt::join(keys, ", "));
@@ -342,6 +338,15 @@ ClusterSpec load_cluster(const std::string& text) {
     if (!given.empty()) changed.name += text.substr(words.front().size());
     validate(changed, "--cluster " + text);
     return changed;
+}
+
+std::vector<std::string> cluster_keys() {
+    return {"gpus_per_node", "host_memory_gib", "memory_gib", "network_kind", kNodeNetworkKey, "nvlink_domain", kNvlinkKey};
+}
+
+bool is_cluster_key(const std::string& word) {
+    const auto keys = cluster_keys();
+    return std::find(keys.begin(), keys.end(), override_key(word)) != keys.end();
 }
 
 std::vector<std::string> renamed_cluster_keys(const std::string& text) {

@@ -32,6 +32,10 @@ namespace mgplan {
 /// nearest names, unknown key, value out of range).
 [[nodiscard]] ClusterSpec load_cluster(const std::string& text);
 
+/// Names of the keys that load_cluster() reads, in alphabetical order, and true for each of them or an earlier name of one.
+[[nodiscard]] std::vector<std::string> cluster_keys();
+[[nodiscard]] bool is_cluster_key(const std::string& word);
+
 /// A sentence for each key in `text` that has a clearer name by now: nvlink_gbps is in gigabytes, node_network_gbps in gigabits.
 [[nodiscard]] std::vector<std::string> renamed_cluster_keys(const std::string& text);
 

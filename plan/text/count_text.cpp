@@ -1,6 +1,7 @@
 #include "plan/text/count_text.hpp"
 
 #include <cmath>
+#include <string>
 
 #include "plan/text/text.hpp"
 
@@ -17,6 +18,15 @@ std::optional<std::int64_t> parse_count(std::string_view text) {
     const double count = number ? std::ldexp(*number, 10 * (static_cast<int>(power) + 1)) : -1;
     if (count < 0 || count > std::ldexp(1.0, 62) || count != std::floor(count)) return std::nullopt;
     return static_cast<std::int64_t>(count);
+}
+
+std::int64_t read_count(Problems& problems, std::string_view field, std::string_view text, std::int64_t low, std::int64_t high) {
+    const auto value = parse_count(text);
+    if (value) return read_integer(problems, field, std::to_string(*value), low, high);
+    if (parse_integer(text)) return read_integer(problems, field, text, low, high);
+    problems.add("{} = '{}' is {}; use one from {} to {}, such as 4096 or 4k, which is the same", field, text.substr(0, 60),
+                 is_digits(text) ? "a whole number out of range" : "not a whole number", low, high);
+    return low;
 }
 
 }  // namespace mgplan

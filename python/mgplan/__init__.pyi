@@ -84,6 +84,7 @@ def plan(
     exhaustive: bool | None = ...,
     headroom: str | None = ...,
     objective: Literal["throughput", "memory"] | None = ...,
+    threads: int | str | None = ...,
     top: int | str | None = ...,
     explain: int | str | None = ...,
     save_plan: _Path | None = ...,
@@ -92,7 +93,6 @@ def plan(
     html: _Path | None = ...,
     tokens: float | str | None = ...,
     gpu_hour_price: float | str | None = ...,
-    threads: int | str | None = ...,
 ) -> Ranking:
     """Ranks the layouts of a model on `world` GPUs: all legal ones are priced, and those that fit in memory come fastest first.
 
@@ -172,6 +172,7 @@ def plan(
     headroom: GPU memory to leave free, such as 4GiB, 5% or 0; ignored where nothing fits otherwise (default: 5%, 0 with --max-
         memory).
     objective: rank by speed or by memory (default: throughput).
+    threads: threads of the search; 0: the processors that the process may use, by affinity and control groups (default: 0).
     top: plans to print (default: 5 in a table and 10 in JSON and CSV).
     explain: print every term of plan N, and its advantage over plan N+1.
     save_plan: write the recommended plan, or the picked one, to FILE.
@@ -181,7 +182,6 @@ def plan(
     html: write an interactive HTML report.
     tokens: tokens to train on, such as 15T; adds days, and the effect of one more node, a longer sequence and another batch.
     gpu_hour_price: price per GPU-hour; adds the cost of --tokens.
-    threads: threads of the search; 0: the processors that the process may use, by affinity and control groups (default: 0).
     """
 
 def sweep(

@@ -36,6 +36,16 @@ TEST(BatchSizes, AreMovedByAnEighthAtMost) {
     EXPECT_EQ(suiting_batch(32, 24), std::nullopt);
 }
 
+TEST(BatchSizes, OfSeveralWorldsSuitTheOddPartOfEach) {
+    EXPECT_EQ(batch_for_worlds(1024, {512, 128}), 1024);
+    EXPECT_EQ(batch_for_worlds(1024, {512, 144}), 1152) << "a multiple of 9 x 128, an eighth more";
+    EXPECT_EQ(batch_for_worlds(4096, {512, 144}), 4608);
+    EXPECT_EQ(batch_for_worlds(1024, {48, 80}), 1080) << "a multiple of 15 x 8: of 15 x 16 they differ by more";
+    EXPECT_EQ(batch_for_worlds(1152, {288, 256}), 1152) << "it suits both as it is";
+    EXPECT_EQ(batch_for_worlds(8, {7, 11}), 8) << "none is near";
+    EXPECT_EQ(batch_for_worlds(1024, {16777213, 16777199, 16777183}), 1024) << "products of odd parts stay within 64 bits";
+}
+
 TEST(BatchSizes, AreDividedByEveryMicroBatchThatIsTried) {
     EXPECT_THAT(searched_micro_batches(1080, 72), ElementsAre(1, 3, 5, 15));
     EXPECT_THAT(searched_micro_batches(1024, 8), ElementsAre(1, 2, 4, 8, 16));
