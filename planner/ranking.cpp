@@ -321,8 +321,8 @@ RankedJob rank_within(const Workload& narrowed, const Workload& workload, const 
         return families == 0 || count.among(kept) >= families;
     };
     const std::vector<std::size_t> places = keep_fitting_when_replayed(found, memories, enough);
-    const auto kept_of_first = [&](std::size_t count) {
-        return static_cast<std::size_t>(std::ranges::lower_bound(places, count) - places.begin());
+    const auto kept_of_first = [&](std::size_t ranked) {
+        return static_cast<std::size_t>(std::ranges::lower_bound(places, ranked) - places.begin());
     };
     const std::size_t exact = ranked.exact = kept_of_first(found.replayed);
     ranked.cut = list_is_full || found.best.size() + static_cast<std::size_t>(found.too_large_replayed.count) < searched;
@@ -429,7 +429,9 @@ private:
             *axis = halved ? std::vector{size / 2, size} : std::vector{size};
         }
         const double usual = first.prediction.time.iteration_seconds, enough = (1 - kLeastGain) * usual;
-        const Ranking found = rank_other(changed, space, {.predictions = false, .one_per_family = false}, enough);
+        RankingOptions order_alone;
+        order_alone.predictions = order_alone.one_per_family = false;
+        const Ranking found = rank_other(changed, space, order_alone, enough);
         const std::vector<RankedLayout>& best = found.search.best;
         if (best.empty() || best.front().iteration_seconds >= enough) return {};
         return JobChange{"--offload optimizer", best.front().iteration_seconds, best.front().peak_bytes};

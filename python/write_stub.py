@@ -51,6 +51,7 @@ ARGUMENTS = {
     "routing_skew": "_Path | Sequence[Any] | None",
     "params": "_Path | Sequence[Mapping[str, Any]] | None",
     "plan": "Plan | _Path | Mapping[str, Any]",
+    "on": "Sequence[str]",
     "over": "Mapping[str, Sequence[Any]]",
     "a": "Plan | _Path | Mapping[str, Any]",
     "b": "Plan | _Path | Mapping[str, Any]",
@@ -109,7 +110,7 @@ def function_text(name):
     if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in signature.parameters.values()):
         if not keyword_only:
             lines.append("*")
-        for pin, option in pins_of("plan" if name == "sweep" else name):
+        for pin, option in pins_of("plan" if name == "sweep" else name.replace("_", "-")):
             if pin in signature.parameters or (name == "check" and pin == "model"):
                 continue
             lines.append(f"{pin}: {type_of(pin, option)} | None = ...")
@@ -126,7 +127,7 @@ def function_text(name):
 
 def stub():
     text = HEAD.format(doc=mgplan.__doc__)
-    for name in ("plan", "sweep", "simulate", "check", "export", "diff", "schedule", "groups", "split", "graphs", "buffers", "models", "clusters"):
+    for name in ("plan", "sweep", "simulate", "check", "export", "side_by_side", "diff", "schedule", "groups", "split", "graphs", "buffers", "models", "clusters"):
         text += "\n" + function_text(name)
     ast.parse(text)
     return text

@@ -23,7 +23,8 @@ from ._results import Answer, Better, Check, Export, Plan, Prediction, Ranking
 
 __version__: str = _mgplan.version
 __all__ = ["Answer", "Better", "Check", "Export", "InputError", "InputWarning", "Plan", "Prediction", "Problem", "Ranking", "buffers", "check",
-           "clusters", "diff", "export", "graphs", "groups", "models", "plan", "schedule", "simulate", "split", "sweep"]
+           "clusters", "diff", "export", "graphs", "groups", "models", "plan", "schedule", "side_by_side", "simulate", "split",
+           "sweep"]
 
 
 def _ask(command: str, words: list[str], texts: _words.Texts, given: Mapping[str, Any],
@@ -133,6 +134,20 @@ def sweep(model: Any, world: Any = None, cluster: Any = None, *, over: Mapping[s
             raise
         rows.append(point | {"fits": len(ranking) > 0} | ranking._recommended_row())
     return pandas.DataFrame(rows)
+
+
+def side_by_side(model: Any, on: Any, **pins: Any) -> Answer:
+    """The recommended plan of a model on each of several clusters: ``["options"]`` has a dict for each.
+
+    on: texts as --on takes them, "512:dgx-h100", "128:gb300-nvl72,precision=mxfp8"; after the cluster its keys, precision, global_batch,
+    seq and price. pins hold for all: tokens="4T" adds days, GPU-hours and, with price, cost.
+    """
+    if isinstance(on, (str, bytes)) or not isinstance(on, (list, tuple)):
+        raise refusal("on", on, "is no list", 'give one, such as ["512:dgx-h100", "128:gb300-nvl72"]')
+    words = _words.pin_words(pins) + [f"--on={_words.scalar_word('on', each)}" for each in on]
+    texts: _words.Texts = {}
+    _words.add_model(words, texts, model)
+    return _answer("side-by-side", words, texts, pins | {"model": model, "on": on})
 
 
 def diff(a: Any, b: Any) -> Answer:

@@ -135,6 +135,15 @@ def test_diff(command, tmp_path):
     assert of_plans["a"]["name"] == "plan a"
 
 
+def test_side_by_side(command):
+    said = command("side-by-side", "--model", "llama3-8b", "--on", "8:dgx-h100", "--on", "8:dgx-h200,price=4", "--tokens", "1T", "--format", "json")
+    assert said.code == 0, said.err
+    beside = mgplan.side_by_side("llama3-8b", ["8:dgx-h100", "8:dgx-h200,price=4"], tokens="1T")
+    assert beside.to_json() == said.out
+    assert [each["cluster"]["name"] if isinstance(each["cluster"], dict) else each["cluster"] for each in beside["options"]] \
+        == ["dgx-h100", "dgx-h200"]
+
+
 def test_presets(command):
     for function in (mgplan.models, mgplan.clusters):
         name = function.__name__
