@@ -167,7 +167,7 @@ GraphTerms CostModel::graphs(const Layout& layout, int pp_rank) {
 
 double CostModel::chunk_seconds(const Layout& layout, const StageChunk& chunk) {
     const StepInputs inputs = state_of(layout).inputs_of(layout);
-    const double seconds = chunk_time(inputs, launched_costs(inputs), census_of(state_of(layout).kinds, chunk)).total();
+    const double seconds = chunk_time(inputs, census_of(state_of(layout).kinds, chunk)).total();
     if (layout.vpp > 1 && state_of(layout).workload.training.overlap_p2p) return seconds;
     return seconds + transfer_seconds(inputs) * ((chunk.loss ? 0 : 1) + (chunk.embedding ? 0 : 1));
 }

@@ -184,6 +184,7 @@ StepInputs CostModel::State::inputs_of(const Layout& layout, const LayerCosts& l
     if (layout.engine == Engine::megatron && !workload.training.offload.modules.empty())
         inputs.offloaded_by_kind = memory.offloaded_by_kind(layout);
     inputs.divided = layout.schedule.has_value();
+    inputs.graphed = layout.cuda_graphs.contains(CudaGraphScope::full_iteration);
     inputs.stage_parameters.reserve(static_cast<std::size_t>(layout.sizes.pp));
     for (int rank = 0; rank < static_cast<int>(layout.sizes.pp); ++rank) {
         const int like = split.alike[static_cast<std::size_t>(rank)];
@@ -238,11 +239,6 @@ double CostModel::State::timeline_seconds(const Layout& layout) {
 CostModel::Switched::Switched(const Workload& base, std::shared_ptr<const LayoutSwitches> choices)
     : switches(std::move(choices)), workload(base) {
     apply_switches(*switches, workload.model, workload.training);
-}
-
-void CostModel::Bounded::take_seconds(const State& model) {
-    whole = seconds_of_model(layers, model.kinds, model.workload.model.mtp_layers);
-    pieces = seconds_of_pieces(layers);
 }
 
 }  // namespace mgplan::simulator

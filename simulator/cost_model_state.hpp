@@ -128,14 +128,16 @@ struct CostModel::Adverse {
     explicit Adverse(const CostModel& usual);
 };
 
-/// Layer costs, with the device seconds of one microbatch in all layers and in each piece.
-struct CostModel::Bounded {
-    LayerCosts layers;
+/// Device seconds of one microbatch in all layers and in each piece.
+struct CostModel::DeviceSeconds {
     double whole = 0;
     PieceSeconds pieces;
+};
 
-    /// Sets `whole` and `pieces` from `layers`.
-    void take_seconds(const State& model);
+/// Lower bound of layer costs over all choices.
+struct CostModel::Bounded {
+    LayerCosts layers;
+    DeviceSeconds seconds;
 };
 
 /// Results of the bounds, by the key of the layout without recompute. Shared by all threads.
@@ -147,7 +149,7 @@ struct CostModel::SharedLeast {
 /// Results of the bounds of one model.
 struct CostModel::Least {
     std::shared_ptr<SharedLeast> shared;
-    std::unordered_map<const LayerCosts*, Bounded> launched;  ///< without launches if graphs may remove them; key: the costs with launches
+    std::unordered_map<const LayerCosts*, DeviceSeconds> seconds;  ///< of layers with known switches
     /// Switches that least_bytes_of_tail() uses, by the layout's switches, which BoundedChoices keeps alive.
     std::unordered_map<const LayoutSwitches*, std::shared_ptr<const LayoutSwitches>> narrowest, without_overlaps;
 };

@@ -33,16 +33,11 @@ void take_least(LayerCosts& least, const LayerCosts& other) {
         least.*piece = faster_of(least.*piece, other.*piece);
 }
 
-void take_launches_off(LayerCosts& costs) {
-    change_pieces(costs, [](PieceCost& piece) { piece.kernels_forward = piece.kernels_backward = 0; });
-}
-
 void take_unpaired_off(LayerCosts& costs) {
     change_pieces(costs, [](PieceCost& piece) { piece.unpaired_forward = piece.unpaired_backward = 0; });
 }
 
 void take_all_but_compute_off(LayerCosts& costs) {
-    take_launches_off(costs);
     take_unpaired_off(costs);
     change_pieces(costs, [](PieceCost& piece) { piece.exposed_forward = piece.exposed_backward = {}; });
 }

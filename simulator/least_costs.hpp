@@ -16,13 +16,10 @@ namespace mgplan::simulator {
 /// Sets each piece to the faster of the two; copies `other` if `least` has no layers yet.
 void take_least(LayerCosts& least, const LayerCosts& other);
 
-/// Removes kernel launches by the host, as CUDA graphs may.
-void take_launches_off(LayerCosts& costs);
-
 /// Removes the communication that only passes without a paired microbatch expose.
 void take_unpaired_off(LayerCosts& costs);
 
-/// Removes kernel launches and communication.
+/// Removes communication.
 void take_all_but_compute_off(LayerCosts& costs);
 
 /// Device seconds of one microbatch in all layers, embedding, head and multi-token predictions, without recompute.

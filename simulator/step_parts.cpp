@@ -83,7 +83,7 @@ struct PassTimes::PieceTime {
         const double device_forward = piece.forward + ahead.total();
         of_backward = piece.backward + back.total() + again + again_exposed.total();
         // The host launches kernels one by one; the device waits if kernels are shorter than that.
-        const double kernel = host_runs_ahead(in) ? host_of.kernel : host_of.waiting;
+        const double kernel = in.graphed ? 0 : host_runs_ahead(in) ? host_of.kernel : host_of.waiting;
         const double issue_forward = launches(piece.kernels_forward, replayed.forward) * kernel;
         const double issue_backward =
             (launches(piece.kernels_backward, replayed.backward) + (recomputed ? piece.kernels_forward : 0)) * kernel +
@@ -163,17 +163,8 @@ Replayed replayed_kernels(const StepInputs& in, LayerKind kind) {
 
 }  // namespace
 
-LayerCosts launched_costs(const StepInputs& in) {
-    LayerCosts layers = in.layers;
-    if (!in.layout.cuda_graphs.contains(CudaGraphScope::full_iteration)) return layers;
-    // One graph for the whole iteration: no other launches.
-    for (PieceCost* piece : {&layers.mtp, &layers.embedding, &layers.head}) piece->kernels_forward = piece->kernels_backward = 0;
-    for (LayerCosts::Layer& layer : layers.layers) layer.cost.kernels_forward = layer.cost.kernels_backward = 0;
-    return layers;
-}
-
-PassTimes::PassTimes(const StepInputs& in, const LayerCosts& layers) : in_(in), layers_(layers) {
-    pieces_.resize(2 * (layers.layers.size() + kEnds));
+PassTimes::PassTimes(const StepInputs& in) : in_(in) {
+    pieces_.resize(2 * (in.layers.layers.size() + kEnds));
 }
 PassTimes::~PassTimes() = default;
 
@@ -181,15 +172,16 @@ void PassTimes::add(StageTime& time, std::size_t place, double count, bool recom
     if (count <= 0) return;
     std::optional<PieceTime>& known = pieces_[2 * place + (recomputed ? 1 : 0)];
     if (!known) {
-        const std::size_t kinds = layers_.layers.size();
+        const LayerCosts& costs = in_.layers;
+        const std::size_t kinds = costs.layers.size();
         if (place < kinds) {
-            const LayerCosts::Layer& layer = layers_.layers[place];
+            const LayerCosts::Layer& layer = costs.layers[place];
             known.emplace(layer.cost, recomputed, in_, replayed_kernels(in_, layer.mixture ? LayerKind::moe : LayerKind::dense));
         } else if (place == kinds + kPrediction) {
-            const LayerKind kind = layers_.mtp_is_mixture ? LayerKind::moe : LayerKind::dense;
-            known.emplace(layers_.mtp, recomputed, in_, replayed_kernels(in_, kind));
+            const LayerKind kind = costs.mtp_is_mixture ? LayerKind::moe : LayerKind::dense;
+            known.emplace(costs.mtp, recomputed, in_, replayed_kernels(in_, kind));
         } else {
-            known.emplace(place == kinds + kEmbedding ? layers_.embedding : layers_.head, recomputed, in_, Replayed{});
+            known.emplace(place == kinds + kEmbedding ? costs.embedding : costs.head, recomputed, in_, Replayed{});
         }
     }
     known->add_to(time, count);
@@ -203,9 +195,9 @@ StageTime PassTimes::of(const ChunkCensus& held, double share) {
         const double before = time.total();
         add(time, kind, count * share, true);
         add(time, kind, count * (1 - share), false);
-        if (layers_.layers[kind].mixture) time.expert_layers += time.total() - before;
+        if (in_.layers.layers[kind].mixture) time.expert_layers += time.total() - before;
     }
-    const std::size_t kinds = layers_.layers.size();
+    const std::size_t kinds = in_.layers.layers.size();
     add(time, kinds + kPrediction, static_cast<double>(held.mtp), in_.layout.recompute == Recompute::full);
     // Each MTP layer looks its tokens up again on its own rank and has its own pass through the shared head.
     add(time, kinds + kEmbedding, static_cast<double>(held.mtp + (held.embedding ? 1 : 0)), false);
@@ -252,8 +244,8 @@ StageTime PassTimes::chunk(const ChunkCensus& chunk) {
     return time;
 }
 
-StageTime chunk_time(const StepInputs& in, const LayerCosts& layers, const ChunkCensus& chunk) {
-    return PassTimes(in, layers).chunk(chunk);
+StageTime chunk_time(const StepInputs& in, const ChunkCensus& chunk) {
+    return PassTimes(in).chunk(chunk);
 }
 
 namespace {
