@@ -43,9 +43,7 @@ const CostModel::Bounded& CostModel::least_layers(const Layout& layout, const Bo
             State& state = state_of(plain);
             const CostKey key = cost_key(plain, state.workload);
             if (std::find(taken.begin(), taken.end(), key) != taken.end()) continue;
-            LayerCosts costs = state.costs_now(plain);
-            take_unpaired_off(costs);
-            take_least(least, costs);
+            take_least(least, state.costs_now(plain));
             taken.push_back(key);
         }
         const DeviceSeconds seconds = device_seconds(least);

@@ -127,7 +127,7 @@ LayerCosts CostModel::State::costs_by_module(const Layout& layout) {
 
 LayerCosts CostModel::State::least_compute(const Layout& layout) {
     LayerCosts costs = costs_without_mixtures(layout);
-    take_all_but_compute_off(costs);
+    costs.each(costs, [](PieceCost& piece, const PieceCost&) { piece.exposed_forward = piece.exposed_backward = {}; });
     add_expert_products(layout, costs);
     return costs;
 }

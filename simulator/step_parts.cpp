@@ -64,22 +64,22 @@ struct PassTimes::PieceTime {
     GroupSeconds ahead, back, again_exposed;
     ByModule<ModuleWork> modules;  ///< forward and backward together
 
-    /// `recomputed`: the whole forward runs again in the backward.
-    PieceTime(const PieceCost& piece, bool recomputed, const StepInputs& in, Replayed replayed) {
+    /// `hidden`: as in LayerCosts::Layer. `recomputed`: the whole forward runs again in the backward.
+    PieceTime(const PieceCost& piece, const PassPair& hidden, bool recomputed, const StepInputs& in, Replayed replayed) {
         const HostSeconds host_of = host_seconds(in.calibration, in.layout.engine);
         // Average over the microbatches: exchanges that passes without a paired microbatch expose.
         const double alone =
             unpaired_share(in.layout.sizes.pp, in.layout.vpp, in.layout.num_microbatches, in.layout.vpp > 1 ? in.layout.group_size : 1);
         ahead = piece.exposed_forward;
         back = piece.exposed_backward;
-        ahead.ep += alone * piece.unpaired_forward;
-        back.ep += alone * piece.unpaired_backward;
+        ahead.ep += alone * hidden.forward;
+        back.ep += alone * hidden.backward;
         if (in.divided) back.tp += piece.beside_weights;
         again = recomputed ? piece.forward : piece.recompute;
         again_flops = recomputed ? piece.forward_flops : piece.recompute_flops;
         // A recomputed forward is not part of the schedule that hides exchanges (recompute_model_chunk_schedule_plan).
         again_exposed = recomputed ? piece.exposed_forward : piece.exposed_recompute;
-        if (recomputed) again_exposed.ep += piece.unpaired_forward;
+        if (recomputed) again_exposed.ep += hidden.forward;
         const double device_forward = piece.forward + ahead.total();
         of_backward = piece.backward + back.total() + again + again_exposed.total();
         // The host launches kernels one by one; the device waits if kernels are shorter than that.
@@ -174,14 +174,12 @@ void PassTimes::add(StageTime& time, std::size_t place, double count, bool recom
     if (!known) {
         const LayerCosts& costs = in_.layers;
         const std::size_t kinds = costs.layers.size();
-        if (place < kinds) {
-            const LayerCosts::Layer& layer = costs.layers[place];
-            known.emplace(layer.cost, recomputed, in_, replayed_kernels(in_, layer.mixture ? LayerKind::moe : LayerKind::dense));
-        } else if (place == kinds + kPrediction) {
-            const LayerKind kind = costs.mtp_is_mixture ? LayerKind::moe : LayerKind::dense;
-            known.emplace(costs.mtp, recomputed, in_, replayed_kernels(in_, kind));
+        if (place <= kinds + kPrediction) {
+            const LayerCosts::Layer& layer = place < kinds ? costs.layers[place] : costs.mtp;
+            const Replayed replayed = replayed_kernels(in_, layer.mixture ? LayerKind::moe : LayerKind::dense);
+            known.emplace(layer.cost, layer.hidden, recomputed, in_, replayed);
         } else {
-            known.emplace(place == kinds + kEmbedding ? costs.embedding : costs.head, recomputed, in_, Replayed{});
+            known.emplace(place == kinds + kEmbedding ? costs.embedding : costs.head, PassPair{}, recomputed, in_, Replayed{});
         }
     }
     known->add_to(time, count);

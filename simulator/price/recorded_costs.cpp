@@ -166,30 +166,31 @@ double overlap_cost(const PieceStep& start, const Calibration& calibration) {
     return std::min(1.0, static_cast<double>(start.multiprocessors) / static_cast<double>(calibration.multiprocessors));
 }
 
-void hide_exchanges(PieceCost& layer, const PieceCost& mixer, const MixtureNodes& mixture, const Shard& shard) {
+void hide_exchanges(LayerCosts::Layer& layer, const PieceCost& mixer, const MixtureNodes& mixture, const Shard& shard) {
     ExchangeNodes forward = mixture.forward, backward = mixture.backward;
     forward.outside += mixer.forward + mixer.exposed_forward.total();
     backward.outside +=
         mixer.backward - mixer.weight_gradient + mixer.exposed_backward.total() + mixer.recompute + mixer.exposed_recompute.total();
     backward.outside_weights += mixer.weight_gradient;
     const bool puts_off = shard.megatron() != nullptr && shard.megatron()->delay_wgrad;
-    const double alone = layer.exposed_forward.ep + layer.exposed_backward.ep;
+    PieceCost& cost = layer.cost;
+    const double alone = cost.exposed_forward.ep + cost.exposed_backward.ep;
     if (alone > 0) {
         // The pair has one time: each pass gets its proportional share.
         const double shown = shown_exchanges(forward, backward, puts_off, exchange_overlap_cost(shard)) / alone;
-        const auto hide = [shown](double& exposed, double& unpaired) {
-            unpaired = exposed * (1 - std::min(1.0, shown));
-            exposed -= unpaired;
+        const auto hide = [shown](double& exposed, double& hidden) {
+            hidden = exposed * (1 - std::min(1.0, shown));
+            exposed -= hidden;
         };
-        hide(layer.exposed_forward.ep, layer.unpaired_forward);
-        hide(layer.exposed_backward.ep, layer.unpaired_backward);
+        hide(cost.exposed_forward.ep, layer.hidden.forward);
+        hide(cost.exposed_backward.ep, layer.hidden.backward);
     }
     if (shard.megatron() == nullptr) return;
     // Attention with router, dispatch, experts and combine are nodes, each with a stream, events and a call of autograd; delayed weight
     // gradients add one call each for attention and for experts.
     constexpr int kNodes = 4, kPutOff = 2;
-    layer.kernels_forward += kNodes;
-    layer.kernels_backward += kNodes + (puts_off ? kPutOff : 0);
+    cost.kernels_forward += kNodes;
+    cost.kernels_backward += kNodes + (puts_off ? kPutOff : 0);
 }
 
 MixtureNodes mixture_nodes(const PieceSteps& forward, const PieceSteps& backward, const Shard& shard) {
@@ -434,7 +435,7 @@ struct RecordedCosts::State {
                 const MixtureCosts& mixture = mixture_of(kind.feed_forward);
                 const PieceCost mixer = layer.cost;
                 layer.cost += mixture.all;
-                if (key.overlap_moe) hide_exchanges(layer.cost, mixer, mixture.nodes, shard);
+                if (key.overlap_moe) hide_exchanges(layer, mixer, mixture.nodes, shard);
             } else if (kind.feed_forward != LayerKindHalves::kNone) {
                 layer.cost += pieces.feed_forwards[static_cast<std::size_t>(kind.feed_forward)];
             }
@@ -443,9 +444,8 @@ struct RecordedCosts::State {
         costs.head = pieces.head;
         costs.boundary = shard.tokens_outside * model().stream_width() * shard.element;
         if (model().mtp_layers > 0) {
-            const LayerCosts::Layer& layer = costs.layers[kinds.of_prediction];
-            costs.mtp = both(layer.cost, pieces.prediction);
-            costs.mtp_is_mixture = layer.mixture;
+            costs.mtp = costs.layers[kinds.of_prediction];
+            costs.mtp.cost += pieces.prediction;
         }
         return costs;
     }

@@ -32,9 +32,10 @@ struct MixtureNodes {
 };
 [[nodiscard]] MixtureNodes mixture_nodes(const PieceSteps& forward, const PieceSteps& backward, const Shard& shard);
 
-/// Subtracts the seconds of dispatch and combine that another microbatch's computation hides (shown_exchanges() of two passes over such a
-/// layer) from `layer`, the sum of `mixer` and `mixture`, and adds the schedule's launches by the host. `shard`: of a model with experts.
-void hide_exchanges(PieceCost& layer, const PieceCost& mixer, const MixtureNodes& mixture, const Shard& shard);
+/// Moves the seconds of dispatch and combine that another microbatch's computation hides (shown_exchanges() of two passes over such a
+/// layer) from the cost of `layer`, the sum of `mixer` and `mixture`, to its `hidden`, and adds the schedule's launches by the host.
+/// `shard`: of a model with experts.
+void hide_exchanges(LayerCosts::Layer& layer, const PieceCost& mixer, const MixtureNodes& mixture, const Shard& shard);
 
 /// Properties of the links of a layout's groups, in addition to the sizes of its shard. In the default order of axes the strides of tp, cp,
 /// ep and etp follow from their sizes, and the fields keep their defaults; other orders set all of them.

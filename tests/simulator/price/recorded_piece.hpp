@@ -47,7 +47,9 @@ protected:
         PieceCost cost = price_piece(recorded.range(piece, false).steps, recorded.range(piece, true).steps, shard);
         if (piece == Piece::mixture && workload.training.overlap_moe) {
             const MixtureNodes nodes = mixture_nodes(recorded.range(piece, false).steps, recorded.range(piece, true).steps, shard);
-            hide_exchanges(cost, {}, nodes, shard);
+            LayerCosts::Layer layer{cost, true};
+            hide_exchanges(layer, {}, nodes, shard);
+            return layer.cost;
         }
         return cost;
     }
