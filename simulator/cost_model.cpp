@@ -147,8 +147,9 @@ LayoutTimeline CostModel::timeline(const Layout& layout, bool details, const std
 
 LayoutTimeline CostModel::timeline(const Layout& layout, const PipelineOrder& order, bool details, const std::vector<double>& slowdown) {
     State& state = state_of(layout);
-    return state.timeline(layout, state.costs_by_module(layout), std::make_shared<const PipelineProgram>(make_program(order)),
-                          order.v_shaped, details, slowdown);
+    auto program = std::make_shared<const PipelineProgram>(make_program(order));
+    const LayerCosts costs = state.costs_by_module(layout, program->divides_backwards());
+    return state.timeline(layout, costs, std::move(program), order.v_shaped, details, slowdown);
 }
 
 RankMemory CostModel::stage_memory(const Layout& layout, int pp_rank) {

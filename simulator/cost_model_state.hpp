@@ -68,8 +68,8 @@ struct CostModel::State {
 
     /// Costs of the layers, computed at the first call for each key.
     const LayerCosts& costs(const Layout& layout);
-    /// costs() with PieceCost::modules, used by reports.
-    LayerCosts costs_by_module(const Layout& layout);
+    /// costs() with PieceCost::modules, used by reports. `divided`: as in CostKey, in place of the layout's.
+    LayerCosts costs_by_module(const Layout& layout, std::optional<bool> divided = {});
     /// Costs for LayoutMemory: costs() if the layout has CUDA graphs, else null.
     const LayerCosts* graphed_costs(const Layout& layout) { return layout.cuda_graphs.empty() ? nullptr : &costs(layout); }
     /// The result of costs() for this key; null if not computed yet.

@@ -74,7 +74,6 @@ struct PassTimes::PieceTime {
         back = piece.exposed_backward;
         ahead.ep += alone * hidden.forward;
         back.ep += alone * hidden.backward;
-        if (in.divided) back.tp += piece.beside_weights;
         again = recomputed ? piece.forward : piece.recompute;
         again_flops = recomputed ? piece.forward_flops : piece.recompute_flops;
         // A recomputed forward is not part of the schedule that hides exchanges (recompute_model_chunk_schedule_plan).

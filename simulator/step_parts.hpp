@@ -32,7 +32,6 @@ struct StepInputs {
     /// Muon's seconds for all matrices of a layer by index of its kind, then of a multi-token prediction layer; empty with other
     /// optimizers.
     std::vector<double> orthogonalise_seconds{};
-    bool divided = false;  ///< backwards run as two passes, the second for the gradients of weights
     bool graphed = false;  ///< one CUDA graph holds the iteration: the host launches no kernels
 };
 

@@ -32,13 +32,11 @@ struct PieceCost {
     double backward = 0;         ///< compute seconds without recompute
     double weight_gradient = 0;  ///< part of backward: GEMMs of weight gradients, needed only by the update
     double recompute = 0;        ///< compute seconds of the forward that selective recompute repeats
-    GroupSeconds exposed_forward, exposed_backward, exposed_recompute;  ///< not hidden by computation
-    /// Additional seconds of exposed tp communication if weight gradients, which hide its gathers and reductions, are delayed.
-    double beside_weights = 0;
+    GroupSeconds exposed_forward{}, exposed_backward{}, exposed_recompute{};  ///< not hidden by computation
     int kernels_forward = 0, kernels_backward = 0;
-    double forward_flops = 0;    ///< this rank's share of model_flops() in one forward
-    double recompute_flops = 0;  ///< part of forward_flops that selective recompute repeats
-    ByModule<PassWork> modules;  ///< the compute seconds by module, if counted
+    double forward_flops = 0;      ///< this rank's share of model_flops() in one forward
+    double recompute_flops = 0;    ///< part of forward_flops that selective recompute repeats
+    ByModule<PassWork> modules{};  ///< the compute seconds by module, if counted
 
     /// Calls `change(own, others)` for every term.
     template <class Change>
@@ -50,7 +48,6 @@ struct PieceCost {
         exposed_forward.each(other.exposed_forward, change);
         exposed_backward.each(other.exposed_backward, change);
         exposed_recompute.each(other.exposed_recompute, change);
-        change(beside_weights, other.beside_weights);
         change(kernels_forward, other.kernels_forward);
         change(kernels_backward, other.kernels_backward);
         change(forward_flops, other.forward_flops);
