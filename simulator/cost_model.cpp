@@ -147,8 +147,9 @@ LayoutTimeline CostModel::timeline(const Layout& layout, bool details, const std
 
 LayoutTimeline CostModel::timeline(const Layout& layout, const PipelineOrder& order, bool details, const std::vector<double>& slowdown) {
     State& state = state_of(layout);
-    return state.timeline(layout, state.costs_by_module(layout), std::make_shared<const PipelineProgram>(make_program(order)),
-                          order.v_shaped, details, slowdown);
+    auto program = std::make_shared<const PipelineProgram>(make_program(order));
+    const LayerCosts costs = state.costs_by_module(layout, program->divides_backwards());
+    return state.timeline(layout, costs, std::move(program), order.v_shaped, details, slowdown);
 }
 
 RankMemory CostModel::stage_memory(const Layout& layout, int pp_rank) {
@@ -167,7 +168,7 @@ GraphTerms CostModel::graphs(const Layout& layout, int pp_rank) {
 
 double CostModel::chunk_seconds(const Layout& layout, const StageChunk& chunk) {
     const StepInputs inputs = state_of(layout).inputs_of(layout);
-    const double seconds = chunk_time(inputs, launched_costs(inputs), census_of(state_of(layout).kinds, chunk)).total();
+    const double seconds = chunk_time(inputs, census_of(state_of(layout).kinds, chunk)).total();
     if (layout.vpp > 1 && state_of(layout).workload.training.overlap_p2p) return seconds;
     return seconds + transfer_seconds(inputs) * ((chunk.loss ? 0 : 1) + (chunk.embedding ? 0 : 1));
 }

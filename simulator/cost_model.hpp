@@ -123,6 +123,7 @@ private:
     struct Least;
     struct SharedLeast;
     struct Bounded;
+    struct DeviceSeconds;
     struct Adverse;
     /// Shares the recordings of `other`, whose workload has the same model and training, but not their costs.
     CostModel(const Workload& workload, const Calibration& calibration, const CostModel& other);
@@ -130,6 +131,7 @@ private:
     [[nodiscard]] const Bounded& least_layers(const Layout& layout, const BoundedChoices& choices);
     [[nodiscard]] double seconds_of_stages(const Layout& layout, bool repeats, const PieceSeconds& pieces) const;
     [[nodiscard]] double whole_model(const LayerCosts& costs) const;
+    [[nodiscard]] DeviceSeconds device_seconds(const LayerCosts& costs) const;
     /// Lower bounds of the whole model's seconds: compute alone (of experts only the GEMMs); the second also counts exposed communication
     /// outside MoE layers.
     [[nodiscard]] double least_compute(const Layout& layout, const BoundedChoices& choices);

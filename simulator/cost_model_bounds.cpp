@@ -33,7 +33,7 @@ bool hides_more(const BoundedChoices& choices, const std::shared_ptr<const Layou
 
 const CostModel::Bounded& CostModel::least_layers(const Layout& layout, const BoundedChoices& choices) {
     return least_->shared->all.of(cost_key_without_tail(layout, state_->workload), [&] {
-        Bounded bounded;
+        LayerCosts least;
         Layout plain = without_tail(layout);
         std::vector<CostKey> taken;
         for (const auto& switches : choices.switches) {
@@ -43,14 +43,11 @@ const CostModel::Bounded& CostModel::least_layers(const Layout& layout, const Bo
             State& state = state_of(plain);
             const CostKey key = cost_key(plain, state.workload);
             if (std::find(taken.begin(), taken.end(), key) != taken.end()) continue;
-            LayerCosts costs = state.costs_now(plain);
-            take_unpaired_off(costs);
-            take_least(bounded.layers, costs);
+            take_least(least, state.costs_now(plain));
             taken.push_back(key);
         }
-        if (choices.graphs) take_launches_off(bounded.layers);
-        bounded.take_seconds(*state_);
-        return bounded;
+        const DeviceSeconds seconds = device_seconds(least);
+        return Bounded{std::move(least), seconds};
     });
 }
 
@@ -62,6 +59,10 @@ double CostModel::seconds_of_stages(const Layout& layout, bool repeats, const Pi
 
 double CostModel::whole_model(const LayerCosts& costs) const {
     return seconds_of_model(costs, state_->kinds, state_->workload.model.mtp_layers);
+}
+
+CostModel::DeviceSeconds CostModel::device_seconds(const LayerCosts& costs) const {
+    return {whole_model(costs), seconds_of_pieces(costs)};
 }
 
 double CostModel::least_compute(const Layout& layout, const BoundedChoices& choices) {
@@ -100,20 +101,22 @@ double CostModel::least_seconds_unsplit(const Layout& layout, const BoundedChoic
             if (mean > enough) return mean;
         }
     }
-    return seconds_of_mean_stage(layout, least_layers(layout, choices).whole);
+    return seconds_of_mean_stage(layout, least_layers(layout, choices).seconds.whole);
 }
 
 double CostModel::least_seconds(const Layout& layout, const BoundedChoices& choices, double enough) {
     if (const double mean = least_seconds_unsplit(layout, choices, enough); mean > enough) return mean;
     const Bounded& least = least_layers(layout, choices);
-    if (const double slowest = seconds_of_stages(layout, false, least.pieces); slowest > enough) return slowest;
+    if (const double slowest = seconds_of_stages(layout, false, least.seconds.pieces); slowest > enough) return slowest;
     Layout plain = without_tail(layout);
     plain.switches = choices.narrowest;
-    return least_of(step_time(state_of(plain).inputs_of(plain, least.layers)));
+    StepInputs inputs = state_of(plain).inputs_of(plain, least.layers);
+    inputs.graphed = choices.graphs;
+    return least_of(step_time(inputs));
 }
 
 double CostModel::least_seconds_repeated(const Layout& layout, const BoundedChoices& choices) {
-    return seconds_of_stages(layout, true, least_layers(layout, choices).pieces);
+    return seconds_of_stages(layout, true, least_layers(layout, choices).seconds.pieces);
 }
 
 double CostModel::least_seconds(const Layout& layout, bool graphs, double enough) {
@@ -121,16 +124,14 @@ double CostModel::least_seconds(const Layout& layout, bool graphs, double enough
     // The lookup by key avoids a copy of the layout in most calls.
     const LayerCosts* known = state.known_costs(cost_key_without_tail(layout, state.workload));
     const LayerCosts& costs = known != nullptr ? *known : state.costs(without_tail(layout));
-    auto [entry, fresh] = least_->launched.try_emplace(&costs);
-    if (fresh) {
-        entry->second.layers = costs;
-        if (graphs) take_launches_off(entry->second.layers);
-        entry->second.take_seconds(*state_);
-    }
+    auto [entry, fresh] = least_->seconds.try_emplace(&costs);
+    if (fresh) entry->second = device_seconds(costs);
     if (const double mean = seconds_of_mean_stage(layout, entry->second.whole); mean > enough) return mean;
     if (const double slowest = seconds_of_stages(layout, false, entry->second.pieces); slowest > enough) return slowest;
     const Layout plain = without_tail(layout);
-    return least_of(step_time(state.inputs_of(plain, entry->second.layers)));
+    StepInputs inputs = state.inputs_of(plain, costs);
+    inputs.graphed = graphs;  // graphs may remove all launches
+    return least_of(step_time(inputs));
 }
 
 std::int64_t CostModel::least_bytes(const Layout& layout, const BoundedChoices& choices) {

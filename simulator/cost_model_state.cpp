@@ -42,7 +42,7 @@ LinksKey links_key(const Layout& layout, const Workload& workload) {
 }
 
 CostKey cost_key(const Layout& layout, const Workload& workload) {
-    CostKey key{shard_key(layout), links_key(layout, workload), workload.training.overlap_moe};
+    CostKey key{shard_key(layout), links_key(layout, workload), workload.training.overlap_moe, layout.schedule.has_value()};
     key.shard.switches = layer_switches(workload.model, workload.training);
     key.shard.switches.overlap_tp &= layout.sizes.tp > 1;
     return key;
@@ -118,8 +118,9 @@ LayerCosts CostModel::State::costs_now(const Layout& layout) {
     return shared->recorded.of(key, shard_of(layout, key), shared->shards.sizes(layout));
 }
 
-LayerCosts CostModel::State::costs_by_module(const Layout& layout) {
-    const CostKey key = cost_key(layout, workload);
+LayerCosts CostModel::State::costs_by_module(const Layout& layout, std::optional<bool> divided) {
+    CostKey key = cost_key(layout, workload);
+    key.divided = divided.value_or(key.divided);
     Shard shard = shard_of(layout, key);
     shard.by_module = true;
     return shared->recorded_by_module.of(key, shard, shared->shards.sizes(layout));
@@ -127,7 +128,7 @@ LayerCosts CostModel::State::costs_by_module(const Layout& layout) {
 
 LayerCosts CostModel::State::least_compute(const Layout& layout) {
     LayerCosts costs = costs_without_mixtures(layout);
-    take_all_but_compute_off(costs);
+    costs.each(costs, [](PieceCost& piece, const PieceCost&) { piece.exposed_forward = piece.exposed_backward = {}; });
     add_expert_products(layout, costs);
     return costs;
 }
@@ -183,7 +184,7 @@ StepInputs CostModel::State::inputs_of(const Layout& layout, const LayerCosts& l
     if (workload.training.megatron.offloaded_layers > 0) inputs.offloaded_bytes = static_cast<double>(memory.offloaded_bytes(layout));
     if (layout.engine == Engine::megatron && !workload.training.offload.modules.empty())
         inputs.offloaded_by_kind = memory.offloaded_by_kind(layout);
-    inputs.divided = layout.schedule.has_value();
+    inputs.graphed = layout.cuda_graphs.contains(CudaGraphScope::full_iteration);
     inputs.stage_parameters.reserve(static_cast<std::size_t>(layout.sizes.pp));
     for (int rank = 0; rank < static_cast<int>(layout.sizes.pp); ++rank) {
         const int like = split.alike[static_cast<std::size_t>(rank)];
@@ -219,8 +220,7 @@ std::vector<ParameterCount> CostModel::State::counts_of(const Layout& layout, co
 LayoutTimeline CostModel::State::timeline(const Layout& layout, const LayerCosts& layers_of_shard,
                                           std::shared_ptr<const PipelineProgram> program, bool v_shaped, bool details,
                                           const std::vector<double>& slowdown) {
-    StepInputs inputs = inputs_of(layout, layers_of_shard);
-    inputs.divided = program->divides_backwards();
+    const StepInputs inputs = inputs_of(layout, layers_of_shard);
     const std::vector<ChunkCensus>& as_split = inputs.split.chunks;
     const std::vector<ChunkCensus> turned = v_shaped ? in_v_shape(layout, *program, as_split) : std::vector<ChunkCensus>{};
     const std::vector<ChunkCensus>& chunks = v_shaped ? turned : as_split;
@@ -238,11 +238,6 @@ double CostModel::State::timeline_seconds(const Layout& layout) {
 CostModel::Switched::Switched(const Workload& base, std::shared_ptr<const LayoutSwitches> choices)
     : switches(std::move(choices)), workload(base) {
     apply_switches(*switches, workload.model, workload.training);
-}
-
-void CostModel::Bounded::take_seconds(const State& model) {
-    whole = seconds_of_model(layers, model.kinds, model.workload.model.mtp_layers);
-    pieces = seconds_of_pieces(layers);
 }
 
 }  // namespace mgplan::simulator

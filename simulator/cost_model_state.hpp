@@ -68,8 +68,8 @@ struct CostModel::State {
 
     /// Costs of the layers, computed at the first call for each key.
     const LayerCosts& costs(const Layout& layout);
-    /// costs() with PieceCost::modules, used by reports.
-    LayerCosts costs_by_module(const Layout& layout);
+    /// costs() with PieceCost::modules, used by reports. `divided`: as in CostKey, in place of the layout's.
+    LayerCosts costs_by_module(const Layout& layout, std::optional<bool> divided = {});
     /// Costs for LayoutMemory: costs() if the layout has CUDA graphs, else null.
     const LayerCosts* graphed_costs(const Layout& layout) { return layout.cuda_graphs.empty() ? nullptr : &costs(layout); }
     /// The result of costs() for this key; null if not computed yet.
@@ -128,14 +128,16 @@ struct CostModel::Adverse {
     explicit Adverse(const CostModel& usual);
 };
 
-/// Layer costs, with the device seconds of one microbatch in all layers and in each piece.
-struct CostModel::Bounded {
-    LayerCosts layers;
+/// Device seconds of one microbatch in all layers and in each piece.
+struct CostModel::DeviceSeconds {
     double whole = 0;
     PieceSeconds pieces;
+};
 
-    /// Sets `whole` and `pieces` from `layers`.
-    void take_seconds(const State& model);
+/// Lower bound of layer costs over all choices.
+struct CostModel::Bounded {
+    LayerCosts layers;
+    DeviceSeconds seconds;
 };
 
 /// Results of the bounds, by the key of the layout without recompute. Shared by all threads.
@@ -147,7 +149,7 @@ struct CostModel::SharedLeast {
 /// Results of the bounds of one model.
 struct CostModel::Least {
     std::shared_ptr<SharedLeast> shared;
-    std::unordered_map<const LayerCosts*, Bounded> launched;  ///< without launches if graphs may remove them; key: the costs with launches
+    std::unordered_map<const LayerCosts*, DeviceSeconds> seconds;  ///< of layers with known switches
     /// Switches that least_bytes_of_tail() uses, by the layout's switches, which BoundedChoices keeps alive.
     std::unordered_map<const LayoutSwitches*, std::shared_ptr<const LayoutSwitches>> narrowest, without_overlaps;
 };

@@ -4,47 +4,14 @@
 #include <cstdint>
 
 namespace mgplan::simulator {
-namespace {
-
-PieceCost faster_of(PieceCost least, const PieceCost& other) {
-    least.each(other, [](auto& own, auto others) { own = std::min(own, others); });
-    return least;
-}
-
-template <class Change>
-void change_pieces(LayerCosts& costs, Change change) {
-    for (LayerCosts::Layer& layer : costs.layers) change(layer.cost);
-    for (PieceCost LayerCosts::*piece : {&LayerCosts::attention, &LayerCosts::dense_mlp, &LayerCosts::experts, &LayerCosts::router,
-                                         &LayerCosts::mtp, &LayerCosts::embedding, &LayerCosts::head})
-        change(costs.*piece);
-}
-
-}  // namespace
 
 void take_least(LayerCosts& least, const LayerCosts& other) {
-    if (least.layers.empty()) {
-        least = other;
-        return;
-    }
-    for (std::size_t kind = 0; kind < least.layers.size(); ++kind)
-        least.layers[kind].cost = faster_of(least.layers[kind].cost, other.layers[kind].cost);
-    for (PieceCost LayerCosts::*piece : {&LayerCosts::attention, &LayerCosts::dense_mlp, &LayerCosts::experts, &LayerCosts::router,
-                                         &LayerCosts::mtp, &LayerCosts::embedding, &LayerCosts::head})
-        least.*piece = faster_of(least.*piece, other.*piece);
-}
-
-void take_launches_off(LayerCosts& costs) {
-    change_pieces(costs, [](PieceCost& piece) { piece.kernels_forward = piece.kernels_backward = 0; });
-}
-
-void take_unpaired_off(LayerCosts& costs) {
-    change_pieces(costs, [](PieceCost& piece) { piece.unpaired_forward = piece.unpaired_backward = 0; });
-}
-
-void take_all_but_compute_off(LayerCosts& costs) {
-    take_launches_off(costs);
-    take_unpaired_off(costs);
-    change_pieces(costs, [](PieceCost& piece) { piece.exposed_forward = piece.exposed_backward = {}; });
+    if (least.layers.empty()) least = other;
+    least.each(other, [](PieceCost& own, const PieceCost& others) {
+        own.each(others, [](auto& term, auto of_others) { term = std::min(term, of_others); });
+    });
+    for (LayerCosts::Layer& layer : least.layers) layer.hidden = {};
+    least.mtp.hidden = {};
 }
 
 PassPair expert_products(const Layout& layout, const Workload& workload, const KernelTimes& kernels) {
@@ -73,7 +40,7 @@ void add_to_mixtures(LayerCosts& costs, const PassPair& seconds) {
         if (layer.mixture) add(layer.cost);
     }
     add(costs.experts);
-    if (costs.mtp_is_mixture) add(costs.mtp);
+    if (costs.mtp.mixture) add(costs.mtp.cost);
 }
 
 double seconds_of_model(const LayerCosts& costs, const LayerKinds& kinds, std::int64_t mtp_layers) {
@@ -84,7 +51,7 @@ double seconds_of_model(const LayerCosts& costs, const LayerKinds& kinds, std::i
     for (const std::uint16_t kind : kinds.of_layer) all += seconds(costs.layers[kind].cost);
     // Each depth of multi-token prediction looks its tokens up again and passes through the head.
     const auto depths = static_cast<double>(mtp_layers);
-    if (mtp_layers > 0) all += depths * seconds(costs.mtp);
+    if (mtp_layers > 0) all += depths * seconds(costs.mtp.cost);
     return all + (1 + depths) * (seconds(costs.embedding) + seconds(costs.head));
 }
 
@@ -96,7 +63,7 @@ PieceSeconds seconds_of_pieces(const LayerCosts& costs) {
     PieceSeconds pieces;
     pieces.layers.reserve(costs.layers.size());
     for (const LayerCosts::Layer& layer : costs.layers) pieces.layers.push_back(seconds(layer.cost));
-    pieces.mtp = seconds(costs.mtp);
+    pieces.mtp = seconds(costs.mtp.cost);
     pieces.embedding = seconds(costs.embedding);
     pieces.head = seconds(costs.head);
     return pieces;

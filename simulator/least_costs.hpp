@@ -13,17 +13,8 @@
 
 namespace mgplan::simulator {
 
-/// Sets each piece to the faster of the two; copies `other` if `least` has no layers yet.
+/// Sets each piece to the faster of the two; copies `other` if `least` has no layers yet. Hidden exchanges become 0.
 void take_least(LayerCosts& least, const LayerCosts& other);
-
-/// Removes kernel launches by the host, as CUDA graphs may.
-void take_launches_off(LayerCosts& costs);
-
-/// Removes the communication that only passes without a paired microbatch expose.
-void take_unpaired_off(LayerCosts& costs);
-
-/// Removes kernel launches and communication.
-void take_all_but_compute_off(LayerCosts& costs);
 
 /// Device seconds of one microbatch in all layers, embedding, head and multi-token predictions, without recompute.
 [[nodiscard]] double seconds_of_model(const LayerCosts& costs, const LayerKinds& kinds, std::int64_t mtp_layers);
@@ -44,10 +35,6 @@ struct PieceSeconds {
 /// parameters or gradients are sharded over data-parallel ranks, so that the time of a single chunk is unknown.
 [[nodiscard]] double seconds_of_stages(const Layout& layout, bool repeats, const SplitCensus& split, const PieceSeconds& pieces,
                                        std::int64_t mtp_layers, bool divided);
-
-struct PassPair {
-    double forward = 0, backward = 0;  ///< seconds
-};
 
 /// Seconds of the experts' GEMMs in one MoE layer on a rank with an even share of the tokens, without the GEMM of the gate.
 [[nodiscard]] PassPair expert_products(const Layout& layout, const Workload& workload, const KernelTimes& kernels);

@@ -64,26 +64,25 @@ struct PassTimes::PieceTime {
     GroupSeconds ahead, back, again_exposed;
     ByModule<ModuleWork> modules;  ///< forward and backward together
 
-    /// `recomputed`: the whole forward runs again in the backward.
-    PieceTime(const PieceCost& piece, bool recomputed, const StepInputs& in, Replayed replayed) {
+    /// `hidden`: as in LayerCosts::Layer. `recomputed`: the whole forward runs again in the backward.
+    PieceTime(const PieceCost& piece, const PassPair& hidden, bool recomputed, const StepInputs& in, Replayed replayed) {
         const HostSeconds host_of = host_seconds(in.calibration, in.layout.engine);
         // Average over the microbatches: exchanges that passes without a paired microbatch expose.
         const double alone =
             unpaired_share(in.layout.sizes.pp, in.layout.vpp, in.layout.num_microbatches, in.layout.vpp > 1 ? in.layout.group_size : 1);
         ahead = piece.exposed_forward;
         back = piece.exposed_backward;
-        ahead.ep += alone * piece.unpaired_forward;
-        back.ep += alone * piece.unpaired_backward;
-        if (in.divided) back.tp += piece.beside_weights;
+        ahead.ep += alone * hidden.forward;
+        back.ep += alone * hidden.backward;
         again = recomputed ? piece.forward : piece.recompute;
         again_flops = recomputed ? piece.forward_flops : piece.recompute_flops;
         // A recomputed forward is not part of the schedule that hides exchanges (recompute_model_chunk_schedule_plan).
         again_exposed = recomputed ? piece.exposed_forward : piece.exposed_recompute;
-        if (recomputed) again_exposed.ep += piece.unpaired_forward;
+        if (recomputed) again_exposed.ep += hidden.forward;
         const double device_forward = piece.forward + ahead.total();
         of_backward = piece.backward + back.total() + again + again_exposed.total();
         // The host launches kernels one by one; the device waits if kernels are shorter than that.
-        const double kernel = host_runs_ahead(in) ? host_of.kernel : host_of.waiting;
+        const double kernel = in.graphed ? 0 : host_runs_ahead(in) ? host_of.kernel : host_of.waiting;
         const double issue_forward = launches(piece.kernels_forward, replayed.forward) * kernel;
         const double issue_backward =
             (launches(piece.kernels_backward, replayed.backward) + (recomputed ? piece.kernels_forward : 0)) * kernel +
@@ -163,17 +162,8 @@ Replayed replayed_kernels(const StepInputs& in, LayerKind kind) {
 
 }  // namespace
 
-LayerCosts launched_costs(const StepInputs& in) {
-    LayerCosts layers = in.layers;
-    if (!in.layout.cuda_graphs.contains(CudaGraphScope::full_iteration)) return layers;
-    // One graph for the whole iteration: no other launches.
-    for (PieceCost* piece : {&layers.mtp, &layers.embedding, &layers.head}) piece->kernels_forward = piece->kernels_backward = 0;
-    for (LayerCosts::Layer& layer : layers.layers) layer.cost.kernels_forward = layer.cost.kernels_backward = 0;
-    return layers;
-}
-
-PassTimes::PassTimes(const StepInputs& in, const LayerCosts& layers) : in_(in), layers_(layers) {
-    pieces_.resize(2 * (layers.layers.size() + kEnds));
+PassTimes::PassTimes(const StepInputs& in) : in_(in) {
+    pieces_.resize(2 * (in.layers.layers.size() + kEnds));
 }
 PassTimes::~PassTimes() = default;
 
@@ -181,15 +171,14 @@ void PassTimes::add(StageTime& time, std::size_t place, double count, bool recom
     if (count <= 0) return;
     std::optional<PieceTime>& known = pieces_[2 * place + (recomputed ? 1 : 0)];
     if (!known) {
-        const std::size_t kinds = layers_.layers.size();
-        if (place < kinds) {
-            const LayerCosts::Layer& layer = layers_.layers[place];
-            known.emplace(layer.cost, recomputed, in_, replayed_kernels(in_, layer.mixture ? LayerKind::moe : LayerKind::dense));
-        } else if (place == kinds + kPrediction) {
-            const LayerKind kind = layers_.mtp_is_mixture ? LayerKind::moe : LayerKind::dense;
-            known.emplace(layers_.mtp, recomputed, in_, replayed_kernels(in_, kind));
+        const LayerCosts& costs = in_.layers;
+        const std::size_t kinds = costs.layers.size();
+        if (place <= kinds + kPrediction) {
+            const LayerCosts::Layer& layer = place < kinds ? costs.layers[place] : costs.mtp;
+            const Replayed replayed = replayed_kernels(in_, layer.mixture ? LayerKind::moe : LayerKind::dense);
+            known.emplace(layer.cost, layer.hidden, recomputed, in_, replayed);
         } else {
-            known.emplace(place == kinds + kEmbedding ? layers_.embedding : layers_.head, recomputed, in_, Replayed{});
+            known.emplace(place == kinds + kEmbedding ? costs.embedding : costs.head, PassPair{}, recomputed, in_, Replayed{});
         }
     }
     known->add_to(time, count);
@@ -203,9 +192,9 @@ StageTime PassTimes::of(const ChunkCensus& held, double share) {
         const double before = time.total();
         add(time, kind, count * share, true);
         add(time, kind, count * (1 - share), false);
-        if (layers_.layers[kind].mixture) time.expert_layers += time.total() - before;
+        if (in_.layers.layers[kind].mixture) time.expert_layers += time.total() - before;
     }
-    const std::size_t kinds = layers_.layers.size();
+    const std::size_t kinds = in_.layers.layers.size();
     add(time, kinds + kPrediction, static_cast<double>(held.mtp), in_.layout.recompute == Recompute::full);
     // Each MTP layer looks its tokens up again on its own rank and has its own pass through the shared head.
     add(time, kinds + kEmbedding, static_cast<double>(held.mtp + (held.embedding ? 1 : 0)), false);
@@ -252,8 +241,8 @@ StageTime PassTimes::chunk(const ChunkCensus& chunk) {
     return time;
 }
 
-StageTime chunk_time(const StepInputs& in, const LayerCosts& layers, const ChunkCensus& chunk) {
-    return PassTimes(in, layers).chunk(chunk);
+StageTime chunk_time(const StepInputs& in, const ChunkCensus& chunk) {
+    return PassTimes(in).chunk(chunk);
 }
 
 namespace {

@@ -32,7 +32,7 @@ struct StepInputs {
     /// Muon's seconds for all matrices of a layer by index of its kind, then of a multi-token prediction layer; empty with other
     /// optimizers.
     std::vector<double> orthogonalise_seconds{};
-    bool divided = false;  ///< backwards run as two passes, the second for the gradients of weights
+    bool graphed = false;  ///< one CUDA graph holds the iteration: the host launches no kernels
 };
 
 /// Time of one microbatch on one stage, or on one chunk of it.
@@ -53,14 +53,11 @@ struct StageTime {
     [[nodiscard]] double total() const { return forward + backward; }
 };
 
-/// Layer costs as launched: without kernel launches if one graph holds the whole iteration.
-[[nodiscard]] LayerCosts launched_costs(const StepInputs& inputs);
-
-/// Times of a layout's chunks with the given layer costs. Each piece is computed once, however many chunks have it.
+/// Times of a layout's chunks. Each piece is computed once, however many chunks have it.
 class PassTimes {
 public:
-    /// Both arguments must outlive it.
-    PassTimes(const StepInputs& inputs, const LayerCosts& layers);
+    /// `inputs` must outlive it.
+    explicit PassTimes(const StepInputs& inputs);
     ~PassTimes();
     PassTimes(const PassTimes&) = delete;
     PassTimes& operator=(const PassTimes&) = delete;
@@ -80,11 +77,10 @@ private:
     [[nodiscard]] StageTime of(const ChunkCensus& held, double share);
 
     const StepInputs& in_;
-    const LayerCosts& layers_;
     std::vector<std::optional<PieceTime>> pieces_;  ///< two entries each: without and with recompute
 };
 
-[[nodiscard]] StageTime chunk_time(const StepInputs& inputs, const LayerCosts& layers, const ChunkCensus& chunk);
+[[nodiscard]] StageTime chunk_time(const StepInputs& inputs, const ChunkCensus& chunk);
 
 /// Gradient reduction and parameter gather of `count` parameters, all exposed.
 struct DataParallelSeconds {

@@ -221,9 +221,6 @@ TimePrediction step_time(const StepInputs& in) {
     const int pp = static_cast<int>(layout.sizes.pp);
     const double m = static_cast<double>(layout.num_microbatches);
 
-    std::optional<LayerCosts> graphed;
-    if (layout.cuda_graphs.contains(CudaGraphScope::full_iteration)) graphed = launched_costs(in);
-    const LayerCosts& layers = graphed ? *graphed : in.layers;
     StageTime slowest;
     double recompute_flops = 0;
     TimePrediction time;
@@ -231,7 +228,7 @@ TimePrediction step_time(const StepInputs& in) {
     std::vector<RankTime> ranks;
     ranks.reserve(static_cast<std::size_t>(pp));
     std::optional<ChunkSums> chunks;
-    PassTimes times(in, layers);
+    PassTimes times(in);
     if (layout.vpp > 1) chunks.emplace(in, times);
     std::vector<double> repeated;  // by rank: FLOPs of recompute
     repeated.reserve(static_cast<std::size_t>(pp));

@@ -96,11 +96,10 @@ struct PlayedStep {
 PlayedStep play_step(const StepInputs& in, const PipelineProgram& program, const std::vector<ChunkCensus>& census,
                      const std::vector<ParameterCount>& chunk_parameters, bool details, const std::vector<double>& slowdown) {
     const auto ranks = static_cast<std::size_t>(program.pp), chunks = static_cast<std::size_t>(program.chunks);
-    const LayerCosts layers = launched_costs(in);
     PlayedStep played;
     StepTimeline& step = played.step;
     const auto factor = [&](std::size_t rank) { return slowdown.empty() ? 1.0 : slowdown[rank]; };
-    PassTimes times(in, layers);
+    PassTimes times(in);
     step.chunks.reserve(ranks * chunks);
     for (std::size_t i = 0; i < ranks * chunks; ++i)
         step.chunks.push_back({slowed(times.chunk(census[i]), factor(i / chunks)), chunk_parameters[i]});

@@ -1,6 +1,7 @@
 #pragma once
 // Seconds and kernel launches of the pieces of a model, for one microbatch on one rank.
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -31,15 +32,11 @@ struct PieceCost {
     double backward = 0;         ///< compute seconds without recompute
     double weight_gradient = 0;  ///< part of backward: GEMMs of weight gradients, needed only by the update
     double recompute = 0;        ///< compute seconds of the forward that selective recompute repeats
-    GroupSeconds exposed_forward, exposed_backward, exposed_recompute;  ///< not hidden by computation
-    /// Additional seconds of exposed expert exchanges in passes without a paired microbatch, if other passes have one.
-    double unpaired_forward = 0, unpaired_backward = 0;
-    /// Additional seconds of exposed tp communication if weight gradients, which hide its gathers and reductions, are delayed.
-    double beside_weights = 0;
+    GroupSeconds exposed_forward{}, exposed_backward{}, exposed_recompute{};  ///< not hidden by computation
     int kernels_forward = 0, kernels_backward = 0;
-    double forward_flops = 0;    ///< this rank's share of model_flops() in one forward
-    double recompute_flops = 0;  ///< part of forward_flops that selective recompute repeats
-    ByModule<PassWork> modules;  ///< the compute seconds by module, if counted
+    double forward_flops = 0;      ///< this rank's share of model_flops() in one forward
+    double recompute_flops = 0;    ///< part of forward_flops that selective recompute repeats
+    ByModule<PassWork> modules{};  ///< the compute seconds by module, if counted
 
     /// Calls `change(own, others)` for every term.
     template <class Change>
@@ -51,9 +48,6 @@ struct PieceCost {
         exposed_forward.each(other.exposed_forward, change);
         exposed_backward.each(other.exposed_backward, change);
         exposed_recompute.each(other.exposed_recompute, change);
-        change(unpaired_forward, other.unpaired_forward);
-        change(unpaired_backward, other.unpaired_backward);
-        change(beside_weights, other.beside_weights);
         change(kernels_forward, other.kernels_forward);
         change(kernels_backward, other.kernels_backward);
         change(forward_flops, other.forward_flops);
@@ -68,21 +62,37 @@ struct PieceCost {
     }
 };
 
+/// Seconds in the passes of a microbatch.
+struct PassPair {
+    double forward = 0, backward = 0;
+};
+
 /// Costs of every kind of layer of one shard, shared by all layouts with that shard.
 struct LayerCosts {
-    /// A whole decoder layer, by index of its kind (plan/parameters/layer_kinds.hpp).
+    /// A whole layer.
     struct Layer {
         PieceCost cost;
         bool mixture = false;
+        /// Expert exchanges that a paired microbatch hides, so that they are not in `cost`. Passes without a pair expose them.
+        PassPair hidden{};
     };
-    std::vector<Layer> layers;
+    std::vector<Layer> layers;  ///< of the decoder, by index of their kind (plan/parameters/layer_kinds.hpp)
     /// Half-layers in per-layer CUDA graphs, attention without a window; only for models without compositions.
     PieceCost attention, dense_mlp, experts;
     PieceCost router;  ///< part of experts: the norm and the router
-    PieceCost mtp;     ///< one multi-token-prediction layer with its projection; without embedding and head
-    bool mtp_is_mixture = false;
+    Layer mtp;         ///< one multi-token-prediction layer with its projection; without embedding and head
     PieceCost embedding, head;
     std::int64_t boundary = 0;  ///< bytes of the residual stream between two layers, on this rank
+
+    /// Calls `change(own, others)` for every piece.
+    template <class Change>
+    void each(const LayerCosts& other, const Change& change) {
+        for (std::size_t kind = 0; kind < layers.size(); ++kind) change(layers[kind].cost, other.layers[kind].cost);
+        for (PieceCost LayerCosts::*piece : {&LayerCosts::attention, &LayerCosts::dense_mlp, &LayerCosts::experts, &LayerCosts::router,
+                                             &LayerCosts::embedding, &LayerCosts::head})
+            change(this->*piece, other.*piece);
+        change(mtp.cost, other.mtp.cost);
+    }
 };
 
 }  // namespace mgplan::simulator

@@ -267,7 +267,7 @@ GraphTerms iteration_terms(const GraphInputs& in, GraphPolicy policy) {
             nodes += count * (piece.kernels_forward + piece.kernels_backward);
         };
         for (std::size_t kind = 0; kind < chunk.kinds.size(); ++kind) add(in.layers.layers[kind].cost, chunk.kinds[kind]);
-        add(in.layers.mtp, chunk.mtp);
+        add(in.layers.mtp.cost, chunk.mtp);
         add(in.layers.embedding, chunk.mtp + (chunk.embedding ? 1 : 0));
         if (chunk.loss) add(in.layers.head, 1 + in.workload.model.mtp_layers);
     }

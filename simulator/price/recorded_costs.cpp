@@ -87,20 +87,6 @@ struct StepPrices {
           taken([calibration = shard.calibration](const PieceStep& start) { return overlap_cost(start, *calibration); }) {}
 };
 
-/// Additional exposed tp communication of a backward (simulated as `back`) if weight gradients run in a separate pass: its gathers, which
-/// move there too, and its reductions then run without concurrent ops. Sums of biases, which would still run, are left out.
-double tp_beside_weights(const PieceSteps& backward, const PassSeconds& back, const StepPrices& prices) {
-    const auto beside = [&](std::size_t i) {
-        return timed::starts_over(backward[i], LayerGroup::tp) && !timed::waits_at_once(backward, i);
-    };
-    std::size_t first = 0;
-    while (first < backward.size() && !beside(first)) ++first;
-    if (first == backward.size()) return 0;
-    PieceSteps put_off = backward;
-    timed::start_where_waited_for(put_off);
-    return replay(put_off, prices.seconds, prices.taken).total - back.total;
-}
-
 PieceCost both(PieceCost one, const PieceCost& other) {
     one += other;
     return one;
@@ -166,30 +152,38 @@ double overlap_cost(const PieceStep& start, const Calibration& calibration) {
     return std::min(1.0, static_cast<double>(start.multiprocessors) / static_cast<double>(calibration.multiprocessors));
 }
 
-void hide_exchanges(PieceCost& layer, const PieceCost& mixer, const MixtureNodes& mixture, const Shard& shard) {
+void hide_exchanges(LayerCosts::Layer& layer, const PieceCost& mixer, const MixtureNodes& mixture, const Shard& shard) {
     ExchangeNodes forward = mixture.forward, backward = mixture.backward;
     forward.outside += mixer.forward + mixer.exposed_forward.total();
     backward.outside +=
         mixer.backward - mixer.weight_gradient + mixer.exposed_backward.total() + mixer.recompute + mixer.exposed_recompute.total();
     backward.outside_weights += mixer.weight_gradient;
     const bool puts_off = shard.megatron() != nullptr && shard.megatron()->delay_wgrad;
-    const double alone = layer.exposed_forward.ep + layer.exposed_backward.ep;
+    PieceCost& cost = layer.cost;
+    const double alone = cost.exposed_forward.ep + cost.exposed_backward.ep;
     if (alone > 0) {
         // The pair has one time: each pass gets its proportional share.
         const double shown = shown_exchanges(forward, backward, puts_off, exchange_overlap_cost(shard)) / alone;
-        const auto hide = [shown](double& exposed, double& unpaired) {
-            unpaired = exposed * (1 - std::min(1.0, shown));
-            exposed -= unpaired;
+        const auto hide = [shown](double& exposed, double& hidden) {
+            hidden = exposed * (1 - std::min(1.0, shown));
+            exposed -= hidden;
         };
-        hide(layer.exposed_forward.ep, layer.unpaired_forward);
-        hide(layer.exposed_backward.ep, layer.unpaired_backward);
+        hide(cost.exposed_forward.ep, layer.hidden.forward);
+        hide(cost.exposed_backward.ep, layer.hidden.backward);
     }
     if (shard.megatron() == nullptr) return;
     // Attention with router, dispatch, experts and combine are nodes, each with a stream, events and a call of autograd; delayed weight
     // gradients add one call each for attention and for experts.
     constexpr int kNodes = 4, kPutOff = 2;
-    layer.kernels_forward += kNodes;
-    layer.kernels_backward += kNodes + (puts_off ? kPutOff : 0);
+    cost.kernels_forward += kNodes;
+    cost.kernels_backward += kNodes + (puts_off ? kPutOff : 0);
+}
+
+double division_seconds(const PieceSteps& backward, const Shard& shard) {
+    const StepPrices prices(shard);
+    PieceSteps put_off = backward;
+    timed::start_where_waited_for(put_off);
+    return replay(put_off, prices.seconds, prices.taken).total - replay(backward, prices.seconds, prices.taken).total;
 }
 
 MixtureNodes mixture_nodes(const PieceSteps& forward, const PieceSteps& backward, const Shard& shard) {
@@ -212,7 +206,6 @@ PieceCost price_piece(const PieceSteps& forward, const PieceSteps& backward, con
     sum_passes(back.exposed, [&](StepPass pass, const GroupSeconds& seconds) {
         (pass == StepPass::recompute ? cost.exposed_recompute : cost.exposed_backward) += seconds;
     });
-    if (engine == Engine::mgplan) cost.beside_weights = tp_beside_weights(backward, back, prices);
     for (const PieceStep& step : forward) {
         cost.kernels_forward += step_kernels(step, engine);
         cost.forward_flops += even_flops(step, shard);
@@ -291,6 +284,7 @@ struct RecordedCosts::State {
     [[nodiscard]] const ModelSpec& model() const { return workload.model; }
 
     static PieceCost price(Piece piece, const PieceSteps& forward, const PieceSteps& backward, const Shard& shard) {
+        if (shard.of_division) return {.exposed_backward = {.tp = division_seconds(backward, shard)}};
         PieceCost cost = price_piece(forward, backward, shard);
         if (shard.by_module) cost.modules = module_costs(piece, forward, backward, shard.rates);
         return cost;
@@ -387,13 +381,14 @@ struct RecordedCosts::State {
     }
 
     const DenseCosts& dense_costs(const Shard& shard, const PieceSizes& sizes, const LinksKey& links) {
-        return priced->dense.of({without_experts(sizes), links}, [&] { return price_dense(shard, sizes); });
+        return priced->dense.of({without_experts(sizes), links, false, shard.of_division}, [&] { return price_dense(shard, sizes); });
     }
 
     [[nodiscard]] MixtureCosts price_mixture(const Shard& of_training, const PieceSizes& sizes, std::size_t feed_forward) const {
         const Shard shard = at_precision_of(kinds.feed_forwards[feed_forward].layer, of_training);
         const TracePointer trace = records.record(sizes, {Part::Of::feed_forward, feed_forward}, shard.busiest_experts);
         const PieceSteps &forward = trace->range(Piece::mixture, false).steps, &backward = trace->range(Piece::mixture, true).steps;
+        if (shard.of_division) return {price(Piece::mixture, forward, backward, shard), {}, {}};
         return {price(Piece::mixture, forward, backward, shard), price_piece(router_steps(forward), router_steps(backward), shard),
                 mixture_nodes(forward, backward, shard)};
     }
@@ -403,11 +398,22 @@ struct RecordedCosts::State {
         ShardKey half = feed_forward_alone(sizes, true);
         // The sums of the load-balancing loss run over tp and cp, whatever the number of rows.
         if (model().moe->auxiliary_loss > 0) half.cp = sizes.cp;
-        return priced->mixtures.of({half, links, false, sizes.rows(), feed_forward},
+        return priced->mixtures.of({half, links, false, shard.of_division, sizes.rows(), feed_forward},
                                    [&] { return price_mixture(shard, sizes, feed_forward); });
     }
 
-    LayerCosts costs(const CostKey& key, const Shard& shard, PieceSizes sizes, bool with_mixtures) {
+    LayerCosts costs(const CostKey& key, const Shard& shard, const PieceSizes& sizes, bool with_mixtures) {
+        LayerCosts costs = undivided_costs(key, shard, sizes, with_mixtures);
+        if (!key.divided || shard.engine != Engine::mgplan) return costs;
+        Shard of_division = shard;
+        of_division.of_division = true;
+        costs.each(undivided_costs(key, of_division, sizes, with_mixtures),
+                   [](PieceCost& own, const PieceCost& more) { own.exposed_backward.tp += more.exposed_backward.tp; });
+        return costs;
+    }
+
+    /// Costs with undivided backwards, or Shard::of_division.
+    LayerCosts undivided_costs(const CostKey& key, const Shard& shard, PieceSizes sizes, bool with_mixtures) {
         sizes.switches = key.shard.switches;
         const DenseCosts& pieces = dense_costs(shard, sizes, key.links);
         LayerCosts costs;
@@ -434,7 +440,7 @@ struct RecordedCosts::State {
                 const MixtureCosts& mixture = mixture_of(kind.feed_forward);
                 const PieceCost mixer = layer.cost;
                 layer.cost += mixture.all;
-                if (key.overlap_moe) hide_exchanges(layer.cost, mixer, mixture.nodes, shard);
+                if (key.paired && !shard.of_division) hide_exchanges(layer, mixer, mixture.nodes, shard);
             } else if (kind.feed_forward != LayerKindHalves::kNone) {
                 layer.cost += pieces.feed_forwards[static_cast<std::size_t>(kind.feed_forward)];
             }
@@ -443,9 +449,8 @@ struct RecordedCosts::State {
         costs.head = pieces.head;
         costs.boundary = shard.tokens_outside * model().stream_width() * shard.element;
         if (model().mtp_layers > 0) {
-            const LayerCosts::Layer& layer = costs.layers[kinds.of_prediction];
-            costs.mtp = both(layer.cost, pieces.prediction);
-            costs.mtp_is_mixture = layer.mixture;
+            costs.mtp = costs.layers[kinds.of_prediction];
+            costs.mtp.cost += pieces.prediction;
         }
         return costs;
     }

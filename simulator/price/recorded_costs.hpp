@@ -26,15 +26,20 @@ namespace mgplan::simulator {
 /// Time of a piece: its forward and its backward, each simulated on its streams.
 [[nodiscard]] PieceCost price_piece(const PieceSteps& forward, const PieceSteps& backward, const Shard& shard);
 
+/// Additional exposed tp communication of a backward if weight gradients run in a separate pass: its gathers, which move there too, and its
+/// reductions then run without concurrent ops. Sums of biases, which would still run, are left out.
+[[nodiscard]] double division_seconds(const PieceSteps& backward, const Shard& shard);
+
 /// The passes of a MoE half-layer, divided at their exchanges.
 struct MixtureNodes {
     ExchangeNodes forward, backward;
 };
 [[nodiscard]] MixtureNodes mixture_nodes(const PieceSteps& forward, const PieceSteps& backward, const Shard& shard);
 
-/// Subtracts the seconds of dispatch and combine that another microbatch's computation hides (shown_exchanges() of two passes over such a
-/// layer) from `layer`, the sum of `mixer` and `mixture`, and adds the schedule's launches by the host. `shard`: of a model with experts.
-void hide_exchanges(PieceCost& layer, const PieceCost& mixer, const MixtureNodes& mixture, const Shard& shard);
+/// Moves the seconds of dispatch and combine that another microbatch's computation hides (shown_exchanges() of two passes over such a
+/// layer) from the cost of `layer`, the sum of `mixer` and `mixture`, to its `hidden`, and adds the schedule's launches by the host.
+/// `shard`: of a model with experts.
+void hide_exchanges(LayerCosts::Layer& layer, const PieceCost& mixer, const MixtureNodes& mixture, const Shard& shard);
 
 /// Properties of the links of a layout's groups, in addition to the sizes of its shard. In the default order of axes the strides of tp, cp,
 /// ep and etp follow from their sizes, and the fields keep their defaults; other orders set all of them.
@@ -55,13 +60,14 @@ struct LinksKey {
 struct CostKey {
     ShardKey shard;
     LinksKey links;
-    bool overlap_moe = false;  ///< of whole layers
-    std::int64_t rows = 0;     ///< of a MoE layer alone
-    std::size_t layer = 0;     ///< its index in LayerKinds::feed_forwards
+    bool paired = false;    ///< passes of another microbatch hide exchanges of experts; of whole layers
+    bool divided = false;   ///< backwards run as two passes, the second for weight gradients; of a part: Shard::of_division
+    std::int64_t rows = 0;  ///< of a MoE layer alone
+    std::size_t layer = 0;  ///< its index in LayerKinds::feed_forwards
     bool operator==(const CostKey&) const = default;
     [[nodiscard]] std::size_t hash() const {
-        const auto& [shard_, links_, overlap_moe_, rows_, layer_] = *this;
-        return hash_of(shard_, links_, overlap_moe_, rows_, layer_);
+        const auto& [shard_, links_, paired_, divided_, rows_, layer_] = *this;
+        return hash_of(shard_, links_, paired_, divided_, rows_, layer_);
     }
 };
 

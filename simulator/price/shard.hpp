@@ -29,6 +29,7 @@ struct Shard : ShardKey {
     std::int64_t element = 2;         ///< bytes of an activation
     PackedAttention packed{};         ///< packing of the batch
     bool by_module = false;           ///< PieceCost::modules are counted
+    bool of_division = false;         ///< costs are only division_seconds(), in exposed_backward
     double busiest_experts = 1;  ///< token copies of the busiest rank of an ep group, relative to the even number (RoutingLoad::busiest)
 
     [[nodiscard]] const ModelSpec& model() const { return workload->model; }

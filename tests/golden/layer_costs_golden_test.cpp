@@ -205,7 +205,7 @@ std::vector<std::string> rows_of(const std::string& preset, const ModelSpec& spe
         pieces.emplace_back("experts", &costs.experts);
         pieces.emplace_back("router", &costs.router);
     }
-    if (spec.mtp_layers > 0) pieces.emplace_back("mtp", &costs.mtp);
+    if (spec.mtp_layers > 0) pieces.emplace_back("mtp", &costs.mtp.cost);
     pieces.emplace_back("embedding", &costs.embedding);
     pieces.emplace_back("head", &costs.head);
     std::vector<std::string> rows;

@@ -35,8 +35,7 @@ TEST_F(StepTime, RecomputeRepeatsCommunicationButCountsItAsCommunication) {
 }
 
 TEST_F(StepTime, ExchangesShowInPassesThatNoOtherRunsBeside) {
-    dense.unpaired_forward = 0.5;
-    dense.unpaired_backward = 0.25;
+    hidden_exchanges = {0.5, 0.25};
     request.vpp = 2;
     // 2 (3 - r) + 4 + 1 of 16 passes of rank r each way are warm-up, 8 on average.
     EXPECT_DOUBLE_EQ(run().exposed.ep, 8 * 4 * 0.75 * 8 / 16);
@@ -104,7 +103,7 @@ TEST_F(StepTime, PredictionLayersPassThroughEmbeddingAndHeadAgain) {
     layers.head.forward = 100;
     EXPECT_DOUBLE_EQ(run().compute_seconds, 8 * (16 * 3 + 110));
     workload.model.mtp_layers = 1;
-    layers.mtp.forward = 1000;
+    layers.mtp.cost.forward = 1000;
     EXPECT_DOUBLE_EQ(run().compute_seconds, 8 * (16 * 3 + 110 + 1110));
 }
 

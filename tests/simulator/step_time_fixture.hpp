@@ -19,6 +19,7 @@ protected:
     Calibration calibration = ideal_calibration();
     LayoutRequest request;
     PieceCost dense, windowed_dense;  ///< of a layer, without and with a window
+    PassPair hidden_exchanges;        ///< exchanges of every layer that paired passes hide
     LayerCosts layers;
     LayoutPaths paths;
     std::vector<ParameterCount> parameters;
@@ -35,7 +36,8 @@ protected:
         const LayerKinds kinds = layer_kinds(workload.model);
         const SplitCensus split = take_census(kinds, layout.split);
         layers.layers.clear();
-        for (const LayerKindHalves& kind : kinds.kinds) layers.layers.push_back({kind.windowed ? windowed_dense : dense, kind.mixture});
+        for (const LayerKindHalves& kind : kinds.kinds)
+            layers.layers.push_back({kind.windowed ? windowed_dense : dense, kind.mixture, hidden_exchanges});
         parameters.resize(static_cast<std::size_t>(request.pp));
         return step_time({workload, layout, calibration, kernels, layers, split, paths, model_flops(workload.model, workload.batch),
                           parameters, pieces ? &*pieces : nullptr});

@@ -34,7 +34,9 @@ protected:
         return trace;
     }
 
-    [[nodiscard]] PieceCost cost(Piece piece) const {
+    /// Calls `use` with the steps of both passes of a recorded piece and their shard.
+    template <class Use>
+    [[nodiscard]] auto recorded(Piece piece, const Use& use) const {
         const TrainingRates rates(workload.cluster, calibration, workload.training);
         Shard shard{sizes};
         shard.switches = layer_switches(workload.model, workload.training);
@@ -43,13 +45,22 @@ protected:
         shard.rates = rates.ops();
         shard.paths = &paths;
         shard.tokens_outside = sizes.rows_outside();
-        const PieceTrace recorded = trace(piece);
-        PieceCost cost = price_piece(recorded.range(piece, false).steps, recorded.range(piece, true).steps, shard);
-        if (piece == Piece::mixture && workload.training.overlap_moe) {
-            const MixtureNodes nodes = mixture_nodes(recorded.range(piece, false).steps, recorded.range(piece, true).steps, shard);
-            hide_exchanges(cost, {}, nodes, shard);
-        }
-        return cost;
+        const PieceTrace of_piece = trace(piece);
+        return use(of_piece.range(piece, false).steps, of_piece.range(piece, true).steps, shard);
+    }
+
+    [[nodiscard]] PieceCost cost(Piece piece) const {
+        return recorded(piece, [&](const PieceSteps& forward, const PieceSteps& backward, const Shard& shard) {
+            LayerCosts::Layer layer{price_piece(forward, backward, shard)};
+            if (piece == Piece::mixture && workload.training.overlap_moe)
+                hide_exchanges(layer, {}, mixture_nodes(forward, backward, shard), shard);
+            return layer.cost;
+        });
+    }
+
+    [[nodiscard]] double division(Piece piece) const {
+        return recorded(
+            piece, [](const PieceSteps&, const PieceSteps& backward, const Shard& shard) { return division_seconds(backward, shard); });
     }
 
     Workload workload;
