@@ -321,8 +321,8 @@ RankedJob rank_within(const Workload& narrowed, const Workload& workload, const 
         return families == 0 || count.among(kept) >= families;
     };
     const std::vector<std::size_t> places = keep_fitting_when_replayed(found, memories, enough);
-    const auto kept_of_first = [&](std::size_t ranked) {
-        return static_cast<std::size_t>(std::ranges::lower_bound(places, ranked) - places.begin());
+    const auto kept_of_first = [&](std::size_t length) {
+        return static_cast<std::size_t>(std::ranges::lower_bound(places, length) - places.begin());
     };
     const std::size_t exact = ranked.exact = kept_of_first(found.replayed);
     ranked.cut = list_is_full || found.best.size() + static_cast<std::size_t>(found.too_large_replayed.count) < searched;
