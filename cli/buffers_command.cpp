@@ -151,8 +151,10 @@ BuffersRequest request_of_plan(const Options& options, const BuffersOptions& giv
     request.options =
         model::buffer_options(plan.layout, training, static_cast<int>(given.pp_rank), static_cast<int>(given.chunk.value_or(0)));
     if (plan.layout.engine == Engine::megatron) {
-        std::int64_t elements = 0;
-        for (const model::BufferParameter& parameter : request.named.parameters) elements += parameter.numel;
+        std::int64_t elements = 0;  // --ddp-num-buckets divides those of all chunks of the rank
+        for (const auto& chunk : stage_parameters(plan.model, plan.layout, static_cast<int>(given.pp_rank), plan.layout.engine)) {
+            for (const Parameter& parameter : chunk) elements += parameter.count();
+        }
         model::set_buckets_of_flags(request.options, training, elements);
     }
     return request;

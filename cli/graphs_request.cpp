@@ -38,7 +38,7 @@ std::vector<std::int64_t> read_layers(const std::string& text, Problems& problem
 constexpr std::array kOfLayout{"tp", "cp", "ep", "etp", "micro-batch", "seq", "precision", "sequence-parallel"};
 
 void take_plan(const Options& options, const GraphsOptions& given, GraphsRequest& request) {
-    std::vector<const char*> held{"model", "layers-per-chunk", "pp", "vpp", "microbatches", "group-size"};
+    std::vector<const char*> held{"model", "assume", "layers-per-chunk", "pp", "vpp", "microbatches", "group-size"};
     held.insert(held.end(), kOfLayout.begin(), kOfLayout.end());
     const Plan plan = load_asked_plan(options, given.plan.front(), held);
     refuse_counted_only(plan.model, given.plan.front() + ": model");

@@ -79,6 +79,9 @@ constexpr OtherName kOtherNames[] = {
     {"dtype", "precision"},
     {"fsdp", "sharding", " full"},
     {"zero", "sharding", " optimizer (stage 1), optimizer_gradients (2) or full (3)"},
+    {"gpus", "on", " GPUS:CLUSTER"},
+    {"gpu-hour-price", "price"},
+    {"price", "gpu-hour-price"},
     {"json", "format", " json"},
     {"csv", "format", " csv"},
 };

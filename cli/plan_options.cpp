@@ -102,6 +102,7 @@ void declare_search_options(Options& options, PlanOptions& values) {
     options.checked(
         "headroom", values.headroom, "SIZE|PCT", check_headroom,
         "GPU memory to leave free, such as 4GiB, 5% or 0; ignored where nothing fits otherwise (default: 5%, 0 with --max-memory)");
+    options.group("Ranking");
     options.choice("objective", values.objective, {"throughput", "memory"}, "rank by speed or by memory");
     options.integer("threads", values.threads, 0, 1024,
                     "threads of the search; 0: the processors that the process may use, by affinity and control groups");

@@ -198,7 +198,7 @@ std::optional<PipelineOrder> split_order_of(const ScheduleOptions& given, bool v
     if (vpp_given && given.vpp != chunks_of(*kind))
         problems.add("--kind {} has vpp = {}, but --vpp {} is given; leave it out", given.kind, chunks_of(*kind), given.vpp);
     if (given.forward_only)
-        problems.add("--kind {} orders backwards, so --forward-only cannot be combined with it; leave it out", given.kind);
+        problems.add("schedule {} orders backwards, so --forward-only cannot be combined with it; leave it out", given.kind);
     if (given.group_size) problems.add("--kind {} has no microbatch groups; leave --group-size out", given.kind);
     SplitScheduleRequest request;
     request.kind = *kind;

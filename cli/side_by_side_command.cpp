@@ -16,6 +16,7 @@
 #include "cli/workload_options.hpp"
 #include "plan/json/cluster_json.hpp"
 #include "plan/text/count_text.hpp"
+#include "plan/text/shell_quoting.hpp"
 #include "plan/text/text.hpp"
 #include "planner/batch_sizes.hpp"
 #include "reports/layout_fields.hpp"
@@ -170,8 +171,8 @@ private:
 void SideBySideRun::read_sides() {
     Problems problems;
     if (given_.size() < 2)
-        problems.add("--on is given {}, and a comparison takes two or more; write --on 512:dgx-h100 --on 128:gb300-nvl72{}",
-                     given_.empty() ? "nowhere" : "once", given_.empty() ? "" : ", or ask mgplan plan for one cluster");
+        problems.add("--on is {}, and a comparison takes two or more; write --on 512:dgx-h100 --on 128:gb300-nvl72{}",
+                     given_.empty() ? "missing" : "given once", given_.empty() ? "" : ", or ask mgplan plan for one cluster");
     if (given_.size() > kMostOptions)
         problems.add("--on is given {} times, more than {}; compare fewer at once", given_.size(), kMostOptions);
     if (job_.global_batch && job_.global_batch_tokens)
@@ -182,14 +183,15 @@ void SideBySideRun::read_sides() {
         Side& side = sides_.emplace_back(Side{given, job_, values_, nullptr});
         read_side(side, problems);
         if (side.values.gpu_hour_price && !values_.tokens)
-            problems.add("{} prices a run over --tokens, which is missing; add one, such as --tokens 15T",
+            problems.add("{} needs --tokens, which is missing; add it, such as --tokens 15T",
                          values_.gpu_hour_price ? fmt::format("--price {}", *values_.gpu_hour_price) : side.prefix() + "price");
     }
     problems.throw_if_any();
     for (Side& side : sides_) side.search = std::make_unique<PlanSearch>(options_, side.job, side.values, console_);
 }
 
-/// Gives all sides without a batch the tokens of the largest one's default, rounded so that it suits all worlds.
+/// Gives all sides without a batch the tokens of the largest one's default, rounded so that it suits all worlds; other sequence lengths
+/// get about as many tokens, in a batch that suits the side's own world.
 void SideBySideRun::share_batch() {
     const auto has_default = [](const Side& side) { return side.search->resolved().batch_source != BatchSource::given; };
     std::vector<std::int64_t> worlds;
@@ -206,7 +208,10 @@ void SideBySideRun::share_batch() {
     const std::int64_t tokens = batch.global_batch * batch.sequence;
     for_each_side(sides_, [&](Side& side) {
         if (!has_default(side)) return;
-        side.job.global_batch = std::max<std::int64_t>(1, tokens / side.search->resolved().workload.batch.sequence);
+        const std::int64_t sequence = side.search->resolved().workload.batch.sequence;
+        const std::int64_t equal = std::max<std::int64_t>(1, tokens / sequence);
+        // A batch that its world does not divide leaves few layouts.
+        side.job.global_batch = sequence == batch.sequence ? equal : planner::suiting_batch(equal, *side.job.world).value_or(equal);
         side.search->settle_job();
     });
 }
@@ -219,6 +224,7 @@ void SideBySideRun::settle_spaces() {
         Console notes{out, err};
         side.search->settle_space(notes);
         side.search->settle_ranking(true);
+        side.search->ranking().recipe.reset();  // one plan is shown: the recommended one
         for (std::string& line : split(err.str(), '\n')) {
             if (!line.empty() && std::ranges::find(lines, line) == lines.end()) lines.push_back(std::move(line));
         }
@@ -237,6 +243,13 @@ void explain_miss(reports::PlanReport& report, reports::SideOption& option) {
     if (!miss.remedies.empty()) option.remedy = miss.remedies.front().change;
 }
 
+/// Words of `plan` that differ between the sides.
+std::string plan_options(const Side& side) {
+    const BatchSpec& batch = side.search->resolved().workload.batch;
+    return fmt::format("--world {} --cluster {}{} --seq {} --global-batch {}", *side.job.world, shell_word(side.job.cluster),
+                       side.job.precision ? " --precision " + *side.job.precision : "", batch.sequence, batch.global_batch);
+}
+
 /// Searches one side after the other; each search uses all threads. Throws ConfigError if no layout is legal on any.
 void SideBySideRun::search() {
     Problems illegal;
@@ -246,6 +259,7 @@ void SideBySideRun::search() {
         reports::SideOption& option = compared_.options.emplace_back();
         option.goal = training_goal(side.values.tokens, side.values.gpu_hour_price);
         option.workload = side.search->resolved().workload;
+        option.options = plan_options(side);
         option.assumed = side.search->resolved().assumed;
         try {
             reports::PlanReport report = side.search->search();

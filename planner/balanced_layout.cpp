@@ -8,6 +8,7 @@
 
 #include <fmt/core.h>
 
+#include "planner/constraints.hpp"
 #include "planner/stage_balance.hpp"
 #include "simulator/piece/stage_census.hpp"
 
@@ -65,6 +66,16 @@ private:
     std::map<std::pair<int, std::vector<Contents>>, bool> known_;
 };
 
+bool predicts_apart_from_loss(const StageSplit& split) {
+    for (int pp = 0; pp < split.pp(); ++pp) {
+        for (int vpp = 0; vpp < split.vpp(); ++vpp) {
+            const StageChunk& chunk = split.chunk(pp, vpp);
+            if (chunk.mtp > 0 && !chunk.loss) return true;
+        }
+    }
+    return false;
+}
+
 }  // namespace
 
 BalancedLayout balance_layout(simulator::CostModel& model, const Workload& workload, const Layout& layout) {
@@ -105,6 +116,9 @@ BalancedLayout balance_layout(simulator::CostModel& model, const Workload& workl
         return peaks.deciding <= workload.memory_limit && peaks.host_missing == 0;
     };
     if (!fits(candidate)) return stay("the balanced split does not fit in memory");
+    if (layout.engine == Engine::mgplan && predicts_apart_from_loss(*candidate.split))
+        return stay("the balanced split predicts further tokens on another stage than the loss, which engine mgplan does not train");
+    if (const std::vector<std::string> broken = broken_messages(workload, candidate); !broken.empty()) return stay(broken.front());
     const double seconds = model.exact_seconds(candidate);
     result.fitted_before = fits(layout);
     if (result.fitted_before && seconds >= result.seconds_before) return stay("the balanced one is no faster event by event");

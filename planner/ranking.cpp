@@ -17,6 +17,7 @@
 #include "planner/exact_ranking.hpp"
 #include "planner/family_rows.hpp"
 #include "planner/family_set.hpp"
+#include "planner/host_optimizer.hpp"
 #include "planner/plan_families.hpp"
 #include "planner/pricer_pool.hpp"
 #include "planner/scaling.hpp"
@@ -418,9 +419,11 @@ private:
     /// Looks at the sizes of the first plan and at half of its tp, pp and ep, which the freed memory may allow: a search of all
     /// sizes takes up to half as long as the ranking itself.
     [[nodiscard]] std::optional<JobChange> faster_on_host(const PlannedLayout& first) const {
-        if (!by_time() || space_.engine != Engine::megatron || workload_.training.offload.active()) return {};
+        if (!by_time() || space_.engine != Engine::megatron) return {};
+        auto training = with_optimizer_on_host(workload_.training, space_.engine);
+        if (!training) return {};
         Workload changed = workload_;
-        changed.training.offload.optimizer = 1;
+        changed.training = *std::move(training);
         SearchSpace space = space_;
         const ParallelSizes& sizes = first.layout.sizes;
         for (const auto& [axis, size] :
@@ -462,7 +465,7 @@ private:
         const bool here = options_.compared && (job.has(*options_.compared) || (i == 0 && job_of_compared() == nullptr));
         asked.compared.reset();
         if (here) asked.compared = job.own(*options_.compared);
-        if (i > 0) {  // tried for the workload's own sharding alone
+        if (i > 0) {  // reported for the workload's own sharding alone
             asked.schedules.clear();
             asked.balance_stages = false;
         }

@@ -10,6 +10,7 @@
 #include "plan/text/errors.hpp"
 #include "plan/text/text.hpp"
 #include "planner/constraints.hpp"
+#include "planner/host_optimizer.hpp"
 #include "planner/search.hpp"
 #include "planner/search_axes.hpp"
 
@@ -149,16 +150,11 @@ std::optional<Remedy> not_quantised(const Workload& workload, const LayoutReques
     return Trial(changed, cost_model).attempt(base, change);
 }
 
-/// Sets the options that Megatron-LM requires with it (arguments.py, validate_args).
 std::optional<Remedy> optimizer_on_host(const Workload& workload, const LayoutRequest& base, const CostModelFactory& cost_model) {
+    auto training = with_optimizer_on_host(workload.training, base.engine);
+    if (!training) return std::nullopt;
     Workload changed = workload;
-    TrainingSpec& training = changed.training;
-    if (training.offload.active()) return std::nullopt;
-    training.offload.optimizer = 1;
-    if (base.engine == Engine::megatron) {
-        if (!training.distributed_optimizer) return std::nullopt;
-        training.megatron.precision_aware_optimizer = true;
-    }
+    changed.training = *std::move(training);
     return Trial(changed, cost_model).attempt(base, "the optimizer on the host (--offload optimizer)");
 }
 
@@ -185,6 +181,16 @@ std::optional<Remedy> more_gpus(const Trial& trial, const LayoutRequest& base, s
 }
 
 }  // namespace
+
+std::optional<TrainingSpec> with_optimizer_on_host(TrainingSpec training, Engine engine) {
+    if (training.offload.active()) return std::nullopt;
+    training.offload.optimizer = 1;
+    if (engine == Engine::megatron) {
+        if (!training.distributed_optimizer) return std::nullopt;
+        training.megatron.precision_aware_optimizer = true;
+    }
+    return training;
+}
 
 std::vector<Remedy> remedies(const Workload& workload, const Layout& layout, const CostModelFactory& cost_model) {
     std::vector<Remedy> found;

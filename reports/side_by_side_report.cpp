@@ -148,7 +148,7 @@ std::string tables_text(const SideBySide& compared) {
     return text;
 }
 
-/// The option with the smallest value; of one option alone nothing, and of options without a value too.
+/// The option with the smallest value; nothing where one option alone has a value, or several have the smallest.
 template <class Value>
 const SideOption* smallest(const SideBySide& compared, Value value) {
     const SideOption* found = nullptr;
@@ -158,14 +158,22 @@ const SideOption* smallest(const SideBySide& compared, Value value) {
         ++count;
         if (found == nullptr || *value(option) < *value(*found)) found = &option;
     }
-    return count > 1 ? found : nullptr;
+    const auto ties = [&](const SideOption& option) {
+        return &option != found && option.plan && value(option) && *value(option) == *value(*found);
+    };
+    return count > 1 && std::ranges::none_of(compared.options, ties) ? found : nullptr;
 }
 
 /// Names the option that is best by time, by GPU-hours and by cost.
 std::string best_text(const SideBySide& compared) {
     std::vector<std::string> words;
     const auto add = [&](std::string_view what, const SideOption* option) {
-        if (option != nullptr) words.push_back(fmt::format("{}: {}", what, name_of(compared, *option)));
+        if (option == nullptr) return;
+        const std::string name = name_of(compared, *option);
+        const auto has_name = [&](const SideOption& other) { return name_of(compared, other) == name; };
+        const bool apart = std::ranges::count_if(compared.options, has_name) == 1;
+        words.push_back(
+            fmt::format("{}: {}{}", what, name, apart ? "" : fmt::format(" (column {})", option - compared.options.data() + 1)));
     };
     const auto by_run = [](auto value) {
         return [value](const SideOption& option) {
@@ -210,7 +218,7 @@ std::string batches_text(const SideBySide& compared) {
     };
     std::string text;
     if (std::ranges::any_of(compared.options, differs))
-        text = "differs in tokens: compare tokens/s, not s/step; --global-batch-tokens N gives all the same";
+        text = "differs in tokens: compare tokens/s, not s/step";
     else if (compared.batch_source != BatchSource::given)
         text = fmt::format("{}, the same tokens for all; the comparison depends on it: --global-batch N",
                            compared.batch_source == BatchSource::published ? "the model's own" : "assumed for the largest world");
@@ -241,9 +249,7 @@ std::string side_by_side_text(const SideBySide& compared) {
     text += "worst: s/step in adverse conditions. peak, free: of the fullest GPU.\n";
     if (first.goal.tokens) text += "days: all steps in a row, without restarts, evaluations and checkpoints.\n";
     text += "accuracy: mean error of s/step on published runs that nobody had tuned for.\n";
-    return text + in_lines(fmt::format("next: plan --world {} --cluster {} shows all plans of the first column.\n", first.workload.world,
-                                       first.workload.cluster.name),
-                           6);
+    return text + in_lines(fmt::format("next: plan {} and the other options shows all plans of the first column.\n", first.options), 6);
 }
 
 std::string side_by_side_json(const SideBySide& compared) {
@@ -289,7 +295,9 @@ NamedCells csv_cells(const SideOption& option) {
                      {"precision", std::string(precision_text(work.training))},
                      {"global_batch", std::to_string(work.batch.global_batch)},
                      {"sequence", std::to_string(work.batch.sequence)},
-                     {"why_not", option.why_not}};
+                     {"why_not", option.why_not},
+                     {"would_fit_with", option.remedy},
+                     {"gpu_hour_price", real(option.goal.gpu_hour_price)}};
     const PlannedLayout none;
     const PlannedLayout& plan = option.plan ? *option.plan : none;
     const auto add = [&](std::string name, std::string cell) { cells.emplace_back(std::move(name), option.plan ? std::move(cell) : ""); };

@@ -14,6 +14,7 @@ namespace mgplan::reports {
 /// One of the jobs that are compared: the same model on some cluster.
 struct SideOption {
     Workload workload;
+    std::string options;  ///< words of `plan` for this job: world, cluster, precision, sequence, batch
     std::vector<std::string> assumed;
     planner::TrainingGoal goal;
     std::optional<planner::PlannedLayout> plan;  ///< the recommended one; nothing: see `why_not`
@@ -33,7 +34,7 @@ struct SideBySide {
 /// A column for each option, four at most in one table of at most 100 columns.
 [[nodiscard]] std::string side_by_side_text(const SideBySide& compared);
 
-/// {"options":[…]} of CLI.md; "plan" is an entry of "plans" of `plan`, null without a plan.
+/// {"options":[…]}, described in docs/scaling.md; "plan" is an entry of "plans" of `plan`, null without a plan.
 [[nodiscard]] std::string side_by_side_json(const SideBySide& compared);
 
 /// A row for each option.

@@ -144,7 +144,8 @@ struct ParameterSums {
                                                               std::optional<std::int64_t> num_buckets, std::int64_t parameters,
                                                               std::int64_t dp, bool overlap_grad_reduce);
 
-/// Sets padding and size of buckets by the flags of Megatron-LM in `training`; `parameters`: elements of the chunk.
+/// Sets padding and size of buckets by the flags of Megatron-LM in `training`; `parameters`: elements of all chunks of the rank
+/// (training.py divides them by --ddp-num-buckets).
 void set_buckets_of_flags(BufferOptions& options, const TrainingSpec& training, std::int64_t parameters);
 
 /// A bucket's end is a multiple of this with the distributed optimizer: of dp, so that shards are equal, of 128, so that

@@ -115,12 +115,15 @@ def export(plan: Any, to: str = "megatron-args") -> Export:
 
 def sweep(model: Any, world: Any = None, cluster: Any = None, *, over: Mapping[str, Any], **pins: Any) -> Any:
     """Ranks layouts for every combination of values, {"seq": ["4k", "8k"], "world": [64, 128]}, and gives a pandas.DataFrame with a row
-    for each: the values, whether a layout fits, and the recommended plan (its layout and figures as Ranking.to_pandas() has them).
+    for each: the values as given, whether a layout fits, and the recommended plan: its layout in words, and its sizes and figures as
+    Ranking.to_pandas() has them, but for names that are swept.
 
     `over` takes every argument and pin of plan(). Needs pandas, which nothing else here does. A combination that cannot be used raises its
     InputError with a note that names it.
     """
     pandas = importlib.import_module("pandas")
+    if not isinstance(over, Mapping):
+        raise refusal("over", over, "is no dict", 'give one, such as {"seq": ["4k", "8k"]}')
     for name, values in over.items():
         if isinstance(values, (str, bytes)) or not isinstance(values, (list, tuple, range)) or len(values) == 0:
             raise refusal(f"over[{name!r}]", values, "is no list of values", 'give one, such as {"seq": ["4k", "8k"]}')
@@ -132,11 +135,12 @@ def sweep(model: Any, world: Any = None, cluster: Any = None, *, over: Mapping[s
         except InputError as error:
             error.add_note(f"in the sweep at {', '.join(f'{name} = {value}' for name, value in point.items())}")
             raise
-        rows.append(point | {"fits": len(ranking) > 0} | ranking._recommended_row())
+        row = point | {"fits": len(ranking) > 0}
+        rows.append(row | {name: value for name, value in ranking._recommended_row().items() if name not in row})
     return pandas.DataFrame(rows)
 
 
-def side_by_side(model: Any, on: Any, **pins: Any) -> Answer:
+def side_by_side(model: Any, on: Any, *, routing_skew: Any = None, **pins: Any) -> Answer:
     """The recommended plan of a model on each of several clusters: ``["options"]`` has a dict for each.
 
     on: texts as --on takes them, "512:dgx-h100", "128:gb300-nvl72,precision=mxfp8"; after the cluster its keys, precision, global_batch,
@@ -146,6 +150,7 @@ def side_by_side(model: Any, on: Any, **pins: Any) -> Answer:
         raise refusal("on", on, "is no list", 'give one, such as ["512:dgx-h100", "128:gb300-nvl72"]')
     words = _words.pin_words(pins) + [f"--on={_words.scalar_word('on', each)}" for each in on]
     texts: _words.Texts = {}
+    _words.add_routing(words, texts, routing_skew)
     _words.add_model(words, texts, model)
     return _answer("side-by-side", words, texts, pins | {"model": model, "on": on})
 
@@ -154,13 +159,15 @@ def diff(a: Any, b: Any) -> Answer:
     """What two plans (each a Plan, a plan file's path or contents) state differently, and what that does to time and memory."""
     words: list[str] = []
     texts: _words.Texts = {}
-    for number, each in enumerate((a, b), start=1):
-        _add_plan(words, texts, each, f"PLAN {number}", f"plan {'ab'[number - 1]}")
+    for number, (name, each) in enumerate({"a": a, "b": b}.items(), start=1):
+        if each is None:
+            raise refusal(name, each, "is no plan", "give a plan of a ranking, a plan file's path, or its contents")
+        _add_plan(words, texts, each, f"PLAN {number}", f"plan {name}")
     return _answer("diff", words, texts, {"a": a, "b": b})
 
 
 def models(name: Any = None) -> Any:
-    """The model presets with their sizes, a dict each; of a name, a path, a dict or a config, that one model as an Answer."""
+    """The model presets with their sizes, a dict each; of a name or a path, that one model as an Answer."""
     return _listed("models", name)
 
 
@@ -172,7 +179,10 @@ def clusters(name: Any = None) -> Any:
 def _listed(command: str, name: Any) -> Any:
     if name is None:
         return _answer(command, [], {}, {}).to_dict()[command]
-    return _answer(command, ["show", _words.scalar_word("name", name)], {}, {"name": name})
+    word = _words.scalar_word("name", name)
+    if word.startswith("-"):
+        raise refusal("name", name, "is no name", "give that of a preset, or a path (./ before a dash)")
+    return _answer(command, ["show", word], {}, {"name": name})
 
 
 def _of_plan(command: str, plan: Any, pins: Mapping[str, Any], model: Any = None) -> Answer:

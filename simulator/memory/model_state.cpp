@@ -286,24 +286,33 @@ std::array<std::int64_t, ModelStates::kBuffers> ModelStates::largest_in_buffers(
 ModelStateBytes ModelStates::chunk_bytes(Pieces& pieces, const Layout& layout, int pp_rank, int chunk_number) const {
     const TrainingSpec& training = workload_.training;
     const StageChunk& chunk = layout.split->chunk(pp_rank, chunk_number);
+    const auto kind_of = [&](std::int64_t layer) { return kinds_.of_layer[static_cast<std::size_t>(layer)]; };
+    const auto elements_of = [&](const StageChunk& part) {
+        const Ends& its = ends_of(pieces, layout, part);
+        std::int64_t elements = 0;
+        for (const std::int64_t numel : its.alone) elements += numel;
+        for (std::size_t b = 0; b < kBuffers; ++b) {
+            elements += its.sums[b].numel;
+            for (std::int64_t i = 0; i < part.decoders; ++i) elements += pieces.layers[kind_of(part.first_decoder + i)].sums[b].numel;
+        }
+        return elements;
+    };
+    std::int64_t rank_elements = 0;  // of all chunks, if a flag divides them; before `ends`, since ends_of() may move these
+    for (int c = 0; training.megatron.num_buckets > 0 && c < layout.vpp; ++c) rank_elements += elements_of(layout.split->chunk(pp_rank, c));
     const Ends& ends = ends_of(pieces, layout, chunk);
 
     std::vector<std::int64_t> layers(kinds_.size());  // by index of their kind
-    const auto kind_of = [&](std::int64_t layer) { return kinds_.of_layer[static_cast<std::size_t>(layer)]; };
     for (std::int64_t i = 0; i < chunk.decoders; ++i) ++layers[kind_of(chunk.first_decoder + i)];
     if (layout.engine == Engine::megatron && training.megatron.fully_sharded.active())
         return sharded_chunk_bytes(pieces, ends, layout, layers);
     Sums sums = ends.sums;
-    std::int64_t parameters = 0;
-    for (const std::int64_t numel : ends.alone) parameters += numel;
     for (std::size_t b = 0; b < kBuffers; ++b) {
         for (std::size_t kind = 0; kind < layers.size(); ++kind) sums[b] += pieces.layers[kind].sums[b].times(layers[kind]);
-        parameters += sums[b].numel;
     }
 
     model::BufferOptions options = model::buffer_options(layout, training, pp_rank, chunk_number);
     if (in_parts(layout)) options = over_parts(options, training.megatron.weight_shards);
-    if (layout.engine == Engine::megatron) model::set_buckets_of_flags(options, training, parameters);
+    if (layout.engine == Engine::megatron) model::set_buckets_of_flags(options, training, rank_elements);
     std::array<std::int64_t, kBuffers> numel{}, largest_shard{};  // per bucket; a rank's part of a parameter is within it
     largest_shard.fill(std::numeric_limits<std::int64_t>::max());
     const std::int64_t groups[] = {options.dp, options.dp, options.edp, options.edp};

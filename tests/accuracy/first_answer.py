@@ -154,7 +154,6 @@ def judge(program, job, most):
         plan = first_of(other["plans"], dtypes)
         if plan is None or other["batch"] != answer["batch"]:
             continue
-        # Where headroom kept nothing, both must have dropped it.
         gain = 1 - plan["predicted"]["iteration_seconds"] / seconds
         if gain > LIMIT:
             faults.append(f"{option}: {100 * gain:.2f} % faster")

@@ -268,5 +268,27 @@ TEST(LayoutCommands, BuffersOfPlansThatKeepNoneAreRefused) {
     expect_refused("buffers " + file.path(), {"buffers of parameters sharded by FSDP are not listed; save a plan without"});
 }
 
+TEST(LayoutCommands, BucketsOfAPlanAreCutByTheElementsOfAllChunks) {
+    const TempFile flags("layout_commands_buckets.args",
+                         "--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 --seq-length 4096 "
+                         "--max-position-embeddings 4096 --swiglu --untie-embeddings-and-output-weights --padded-vocab-size 32000 "
+                         "--vocab-size 32000 --micro-batch-size 1 --global-batch-size 64 --pipeline-model-parallel-size 2 "
+                         "--num-layers-per-virtual-pipeline-stage 4 --use-distributed-optimizer --overlap-grad-reduce --bf16 "
+                         "--ddp-num-buckets 4\n");
+    const TempFile file("layout_commands_buckets.json");
+    ASSERT_EQ(
+        say("plan --world 16 --model " + flags.path() + " --tp 1 --pp 2 --vpp 4 --search plain --max-memory 1TB --save-plan " + file.path())
+            .code,
+        kDone);
+    const auto json = nlohmann::ordered_json::parse(say("buffers " + file.path() + " --format json").out);
+    std::int64_t of_chunks = 0;
+    for (const char* chunk : {"0", "1", "2", "3"}) {
+        const auto one = nlohmann::ordered_json::parse(say("buffers " + file.path() + " --chunk " + chunk + " --format json").out);
+        for (const auto& parameter : one["buffers"][0]["params"])
+            of_chunks += parameter["end"].get<std::int64_t>() - parameter["start"].get<std::int64_t>();
+    }
+    EXPECT_EQ(json["bucket_size"], of_chunks / 4);
+}
+
 }  // namespace
 }  // namespace mgplan::cli::testing::layout_commands_test

@@ -259,6 +259,7 @@ TEST(OffloadOptions, AreProposedWhereAPlanWithTheOptimizerOnTheHostIsFaster) {
     EXPECT_GT(faster, 0.1) << "this test shows nothing";
     EXPECT_THAT(say(job).out, HasSubstr(fmt::format("\noffload: --offload optimizer -{:.0f} % time", 100 * faster)));
     EXPECT_THAT(say(job + " --offload optimizer").out, Not(HasSubstr("offload: "))) << "it is there already";
+    EXPECT_THAT(say(job + " --no-distributed-optimizer").out, Not(HasSubstr("offload: "))) << "Megatron-LM refuses it then";
     EXPECT_THAT(say(job + " --engine mgplan").out, Not(HasSubstr("offload: "))) << "Megatron-LM's alone";
     EXPECT_THAT(say("plan --world 8 --model llama3-8b").out, Not(HasSubstr("offload: "))) << "2 % faster: not worth host memory";
 }

@@ -138,6 +138,32 @@ TEST(SideBySide, TakesABatchOfAllAndOneOfItsOwn) {
     for (const Json& option : published["options"]) EXPECT_EQ(option["global_batch"], 15360);
 }
 
+TEST(SideBySide, OtherSequencesGetABatchThatSuitsTheirWorld) {
+    const Json both = options("--on 64:dgx-h100 --on 64:dgx-h100,seq=12k");
+    EXPECT_EQ(both[0]["global_batch"].get<int>() * 4096, 4 << 20);
+    const auto batch = both[1]["global_batch"].get<std::int64_t>();
+    EXPECT_EQ(batch % 64, 0) << "341 sequences have as many tokens, and two factors";
+    EXPECT_NEAR(static_cast<double>(batch), 341, 341.0 / 8);
+}
+
+TEST(SideBySide, NamesTheCommandOfTheFirstColumn) {
+    const std::string words = "--on 16:dgx-h100,precision=fp8,seq=8k --on 32:dgx-h100";
+    const std::string text = compare(words).out;
+    const std::string command =
+        in_one_line(text.substr(text.find("next: plan ") + 11, text.find(" and the other options") - text.find("next: plan ") - 11));
+    EXPECT_EQ(command.substr(0, 49), "--world 16 --cluster dgx-h100 --precision fp8 --s") << text;
+    const Json plans = Json::parse(say(fmt::format("plan {} {} --format json", kSmall, command)).out)["plans"];
+    const auto recommended = std::ranges::find_if(plans, [](const Json& plan) { return plan["recommended"] == true; });
+    ASSERT_NE(recommended, plans.end());
+    EXPECT_EQ((*recommended)["predicted"], options(words)[0]["plan"]["predicted"]);
+}
+
+TEST(SideBySide, NamesNoWinnerOfATieAndAColumnWhereNamesAreEqual) {
+    const std::string text = compare("--on 16:dgx-h100,price=3 --on 16:dgx-h100,price=2 --tokens 1T").out;
+    EXPECT_THAT(text, Not(HasSubstr("most tokens/s"))) << "both have as many";
+    EXPECT_THAT(text, HasSubstr("lowest cost: 16 dgx-h100 (column 2)"));
+}
+
 TEST(SideBySide, ShowsTheOthersWhereNothingFitsOnOne) {
     const Said said = compare("--on 8:dgx-h100,memory_gib=10 --on 8:dgx-h100 --tokens 1T --price 2");
     EXPECT_EQ(said.code, kDone) << said.err;
@@ -214,7 +240,7 @@ TEST(SideBySide, RefusesWhatIsNoOption) {
     const auto refuse = [](const std::string& words, const Parts& parts) {
         expect_refused(fmt::format("side-by-side {} {}", kSmall, words), parts);
     };
-    expect_refused("side-by-side --model llama3-8b", {"--on is given nowhere", "--on 512:dgx-h100 --on 128:gb300-nvl72"});
+    expect_refused("side-by-side --model llama3-8b", {"--on is missing", "--on 512:dgx-h100 --on 128:gb300-nvl72"});
     refuse("--on 8:dgx-h100", {"--on is given once", "mgplan plan"});
     for (const char* pair : {"8", "dgx-h100", "8:", ":dgx-h100", ":"})
         refuse(fmt::format("--on {} --on 8:dgx-h100", pair),
@@ -230,8 +256,8 @@ TEST(SideBySide, RefusesWhatIsNoOption) {
     refuse("--on 8:dgx-h100,seq=x,global_batch=0 --on 8:dgx-h100", {"seq = 'x' is not a whole number", "global_batch = 0 is out of range"});
     refuse("--on 8:dgx-h100,memory_gib=x --on 8:dgx-h100", {"memory_gib = 'x' is not a number"});
     refuse("--on 8:dgx-h100,price=-1 --on 8:dgx-h100 --tokens 1T", {"price = '-1' is no number from 0 to 1e9"});
-    refuse("--on 8:dgx-h100,price=1 --on 8:dgx-h100", {"--on 8:dgx-h100,price=1: price prices a run over --tokens"});
-    refuse("--on 8:dgx-h100 --on 8:dgx-h200 --price 2", {"--price 2 prices a run over --tokens, which is missing"});
+    refuse("--on 8:dgx-h100,price=1 --on 8:dgx-h100", {"--on 8:dgx-h100,price=1: price needs --tokens"});
+    refuse("--on 8:dgx-h100 --on 8:dgx-h200 --price 2", {"--price 2 needs --tokens, which is missing"});
     refuse("--on 8:dgx-h100 --on 8:dgx-h200 --price x --tokens 1T", {"--price = 'x' is no number"});
     refuse("--on 8:dgx-h100 --on 8:dgx-h100", {"--on 8:dgx-h100 is given twice"});
     refuse("--on 8:dgx-h100 --on 8:dgx-h100,precision=mxfp8", {"--on 8:dgx-h100,precision=mxfp8: --precision = mxfp8 needs Blackwell"});

@@ -97,7 +97,7 @@ class Model:
     def plan(self, options):
         plan = self.folder / f"{'-'.join(options)}.json"
         mgplan(self.program, "plan", "--model", self.config, *options, "--precision", self.precision, "--seq", SEQUENCE, "--global-batch", BATCH,
-               "--micro-batch", 1, "--save-plan", plan, "--format", "json")
+               "--micro-batch", 1, "--search", "plain", "--save-plan", plan, "--format", "json")
         return plan
 
     def run(self, plan, *words):
