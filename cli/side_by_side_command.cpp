@@ -191,7 +191,7 @@ void SideBySideRun::read_sides() {
 }
 
 /// Gives all sides without a batch the tokens of the largest one's default, rounded so that it suits all worlds; other sequence lengths
-/// get about as many tokens, in a batch that suits the side's own world.
+/// get about the same tokens, in a batch that suits the side's own world.
 void SideBySideRun::share_batch() {
     const auto has_default = [](const Side& side) { return side.search->resolved().batch_source != BatchSource::given; };
     std::vector<std::int64_t> worlds;

@@ -23,7 +23,7 @@ class ManualPage(unittest.TestCase):
     def test_holds_every_option_of_every_command_and_no_date(self):
         self.assertGreater(len(self.commands), 15)
         for name, summary, command in self.commands:
-            self.assertIn(f'.SS "mgplan {name}"\n{escaped(summary)}.\n', self.page)
+            self.assertIn(f'.SS "mgplan {escaped(name)}"\n{escaped(summary)}.\n', self.page)
             for option in (option for group in command["groups"] for option in group["options"]):
                 self.assertIn(f"\\fB\\-\\-{escaped(option['name'])}\\fR", self.page)
         self.assertTrue(self.page.startswith('.TH MGPLAN 1 "" "mgplan 1" '))
