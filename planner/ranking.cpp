@@ -420,10 +420,10 @@ private:
     /// sizes takes up to half as long as the ranking itself.
     [[nodiscard]] std::optional<JobChange> faster_on_host(const PlannedLayout& first) const {
         if (!by_time() || space_.engine != Engine::megatron) return {};
-        auto training = with_optimizer_on_host(workload_.training, space_.engine);
+        const auto training = with_optimizer_on_host(workload_.training, space_.engine);
         if (!training) return {};
         Workload changed = workload_;
-        changed.training = *std::move(training);
+        changed.training = *training;
         SearchSpace space = space_;
         const ParallelSizes& sizes = first.layout.sizes;
         for (const auto& [axis, size] :

@@ -151,10 +151,10 @@ std::optional<Remedy> not_quantised(const Workload& workload, const LayoutReques
 }
 
 std::optional<Remedy> optimizer_on_host(const Workload& workload, const LayoutRequest& base, const CostModelFactory& cost_model) {
-    auto training = with_optimizer_on_host(workload.training, base.engine);
+    const auto training = with_optimizer_on_host(workload.training, base.engine);
     if (!training) return std::nullopt;
     Workload changed = workload;
-    changed.training = *std::move(training);
+    changed.training = *training;
     return Trial(changed, cost_model).attempt(base, "the optimizer on the host (--offload optimizer)");
 }
 

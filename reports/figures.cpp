@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "plan/text/errors.hpp"
+#include "plan/text/text.hpp"
 
 namespace mgplan::reports {
 namespace {
