@@ -224,7 +224,9 @@ TEST(SideBySide, CsvHasARowForEach) {
     EXPECT_EQ(said.code, kDone) << said.err;
     const auto lines = split(said.out, '\n');
     ASSERT_THAT(lines, SizeIs(4)) << "a header, two rows, and nothing after the last";
-    EXPECT_THAT(lines[0], HasSubstr("world,cluster,precision,global_batch,sequence,why_not,would_fit_with,gpu_hour_price,iteration_seconds,adverse_seconds"));
+    EXPECT_THAT(
+        lines[0],
+        HasSubstr("world,cluster,precision,global_batch,sequence,why_not,would_fit_with,gpu_hour_price,iteration_seconds,adverse_seconds"));
     EXPECT_THAT(lines[1], HasSubstr("no layout fits"));
     EXPECT_THAT(lines[2], ::testing::StartsWith("8,dgx-h100,bf16,1024,4096,,"));
 }

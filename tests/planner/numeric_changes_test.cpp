@@ -27,8 +27,7 @@ TEST(NumericChanges, SayWhatEachSavesAlone) {
     const Layout layout = layout_of(work);
     const simulator::Prediction usual = simulator::CostModel(work).predict_exactly(layout);
     const auto changes = numeric_changes(work, layout, usual);
-    ASSERT_THAT(changes,
-                ElementsAre(Field(&JobChange::option, "--precision fp8-current"), Field(&JobChange::option, "--grad-dtype bf16")));
+    ASSERT_THAT(changes, ElementsAre(Field(&JobChange::option, "--precision fp8-current"), Field(&JobChange::option, "--grad-dtype bf16")));
     EXPECT_LT(changes[0].seconds, 0.97 * usual.time.iteration_seconds);
     EXPECT_LT(changes[1].bytes, usual.memory.deciding_bytes());
     work.training.grad_dtype = Dtype::bf16;
