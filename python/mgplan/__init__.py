@@ -185,10 +185,9 @@ def _listed(command: str, name: Any) -> Any:
     return _answer(command, ["show", word], {}, {"name": name})
 
 
-def _of_plan(command: str, plan: Any, pins: Mapping[str, Any], model: Any = None) -> Answer:
-    """A command that takes a plan, or pins and perhaps a model, in its place."""
+def _of_plan(command: str, plan: Any, pins: Mapping[str, Any], model: Any = None, **texts: tuple[str, str]) -> Answer:
+    """A command that takes a plan, or pins and perhaps a model, in its place. `texts` stand in place of files."""
     words = _words.pin_words(pins)
-    texts: _words.Texts = {}
     if plan is not None:
         _add_plan(words, texts, plan)
     if model is not None:
@@ -227,17 +226,10 @@ def buffers(model: Any = None, dp: Any = None, *, params: Any = None, plan: Any 
     {"name", "shape", "dtype"} in module order. dp: ranks that share the buffers (dp·cp). pins: tp, pp, vpp, ep, etp, edp, pp_rank, chunk,
     dtype, bucket_size (elements, or "none"), no_distributed_optimizer=True, …
     """
-    words = _words.pin_words(pins | {"dp": dp})
-    texts: _words.Texts = {}
-    if plan is not None:
-        _add_plan(words, texts, plan)
-    if model is not None:
-        _words.add_model(words, texts, model)
+    pins |= {"dp": dp}
     if isinstance(params, (list, tuple)):
-        texts["params"] = ("params", _words.json_text("params", params))
-    elif params is not None:
-        words.append(f"--params={_words.scalar_word('params', params)}")
-    return _answer("buffers", words, texts, pins | {"dp": dp, "model": model, "params": params, "plan": plan})
+        return _of_plan("buffers", plan, pins, model, params=("params", _words.json_text("params", params)))
+    return _of_plan("buffers", plan, pins | {"params": params}, model)
 
 
 def _is_plan(value: Any) -> bool:

@@ -371,7 +371,7 @@ protected:
         paths.tp = {.ranks = 8, .ranks_per_domain = 8, .inside = bandwidth, .network = bandwidth};
         return cost(Piece::dense);
     }
-    /// What a divided backward exposes in addition, over the links of the last over().
+    /// Seconds that a divided backward exposes in addition, over the links of the last over().
     [[nodiscard]] double divided() const { return division(Piece::dense); }
     static constexpr double kMoved = 512 * 1024 * 2 * 7 / 8.0;         ///< bytes of a collective
     static constexpr double kProduct = 2 * 512.0 * 1024 * 512 / 1e12;  ///< seconds of a product
