@@ -10,6 +10,8 @@
 #include "cli/options.hpp"
 #include "plan/graphs/graph_scopes.hpp"
 #include "plan/graphs/graph_slots.hpp"
+#include "plan/parameters/layer_kinds.hpp"
+#include "plan/parameters/model_adapter.hpp"
 #include "plan/text/errors.hpp"
 #include "plan/text/text.hpp"
 #include "reports/layout_report.hpp"
@@ -56,9 +58,7 @@ std::vector<GraphedChunk> chunks_of(const GraphsRequest& request, int rank) {
         return list;
     }
     const ModelSpec& model = request.workload->model;
-    const auto captured = [&](std::int64_t layer) {
-        return captures_layer(request.scopes, model.is_moe_layer(layer) ? LayerKind::moe : LayerKind::dense);
-    };
+    const auto captured = [&](std::int64_t layer) { return captured_halves(request.scopes, typed_layer(model, layer)).any(); };
     std::vector<GraphedChunk> list;
     for (int chunk = 0; chunk < request.schedule.vpp; ++chunk) {
         const StageChunk& stage = request.layout.split->chunk(rank, chunk);
@@ -151,20 +151,25 @@ std::string_view policy_name(GraphPolicy policy) {
     return policy == GraphPolicy::megatron ? "megatron" : "slots";
 }
 
+/// Name of a kind of layer: of its mixer where it has no feed-forward.
+std::string_view layer_word(const LayerKinds& kinds, const LayerKindHalves& kind) {
+    if (kind.mixture) return "moe";
+    if (kind.feed_forward != LayerKindHalves::kNone) return "dense";
+    const Mixer& mixer = *kinds.mixers[static_cast<std::size_t>(kind.mixer)].layer.mixer;
+    return std::visit([](const auto& one) -> std::string_view { return one.kKind; }, mixer);
+}
+
 /// The tensors of one layer and microbatch, as JSON objects.
 Json tensors_json(const GraphsRequest& request) {
     Json list = Json::array();
     if (request.scopes.empty() || request.scopes.contains(CudaGraphScope::full_iteration)) return list;
-    simulator::CostModel model(*request.workload);
-    const ModelSpec& spec = request.workload->model;
-    for (const LayerKind kind : {LayerKind::dense, LayerKind::moe}) {
-        bool there = !spec.moe && kind == LayerKind::dense;
-        for (const bool moe : spec.moe_layers) there |= spec.moe && moe == (kind == LayerKind::moe);
-        if (!there) continue;
-        const auto layer = simulator::graphed_layer(*request.workload, request.layout, model.costs(request.layout), kind, request.policy);
+    const LayerKinds kinds = layer_kinds(request.workload->model);
+    for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
+        if (kinds.without_window[kind] != kind) continue;
+        const auto layer = simulator::graphed_layer(*request.workload, request.layout, kinds, kind, request.policy);
         for (const auto& [role, tensors] : {std::pair{"static input", &layer.inputs}, {"boundary", &layer.boundary}}) {
             for (const auto& tensor : *tensors)
-                list.push_back({{"layer", kind == LayerKind::dense ? "dense" : "moe"},
+                list.push_back({{"layer", layer_word(kinds, kinds.kinds[kind])},
                                 {"role", role},
                                 {"name", tensor.name},
                                 {"shape", tensor.shape},

@@ -223,14 +223,22 @@ std::vector<Modules> useful_module_sets(const Workload& workload, bool few) {
 std::vector<EnumSet<CudaGraphScope>> graph_sets(const Workload& workload, Engine engine) {
     using Scope = CudaGraphScope;
     const ModelSpec& model = workload.model;
-    if (!model.compositions.empty()) return {};                       // layers have no graphs, and no graph of an iteration is published
-    if (engine == Engine::mgplan && model.mtp_layers > 0) return {};  // not captured (model/training/training_task.cpp)
+    // Not captured (model/training/training_task.cpp).
+    if (engine == Engine::mgplan && (model.mtp_layers > 0 || !model.compositions.empty())) return {};
+    Problems problems;
+    check_scopes_of_model(usual_graph_scopes(model), model, problems);
+    if (!problems.empty() || model.streams() > 1) return {};
     std::vector<EnumSet<Scope>> sets;
     // As in MoE recipes; with overlapped exchanges Megatron-LM captures no MLP.
     const bool dropless = model.moe && model.moe->capacity_factor == 0;
     if (dropless) {
-        sets.push_back({Scope::attn, Scope::moe_router, Scope::moe_preprocess});
-        sets.push_back({Scope::moe_router, Scope::moe_preprocess});
+        if (has_mamba_layers(model)) {
+            sets.push_back({Scope::attn, Scope::mamba, Scope::moe_router, Scope::moe_preprocess});
+            sets.push_back({Scope::attn, Scope::mamba});
+        } else {
+            sets.push_back({Scope::attn, Scope::moe_router, Scope::moe_preprocess});
+            sets.push_back({Scope::moe_router, Scope::moe_preprocess});
+        }
     } else {
         sets.push_back(usual_graph_scopes(model));
     }

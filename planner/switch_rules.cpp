@@ -135,14 +135,6 @@ std::string_view beside_streams(const Workload& w, const Layout& l) {
     return unpredicted_beside_streams(w.model, training, l.cuda_graphs);
 }
 
-/// True if graphs of layers would contain layers in bf16 among quantised ones, which is not predicted.
-bool captures_layers_in_bf16(const Workload& w, const Layout& l) {
-    const MegatronSwitches& switches = w.training.megatron;
-    return l.engine == Engine::megatron && quantised(w.training.precision) &&
-           switches.bf16_layers_at_start + switches.bf16_layers_at_end > 0 && !l.cuda_graphs.empty() &&
-           !l.cuda_graphs.contains(CudaGraphScope::full_iteration);
-}
-
 /// True if shared experts are computed during the exchange of tokens.
 bool overlaps_shared_expert(const Workload& w) {
     return w.model.moe && w.model.moe->shared_ffn > 0 && w.training.megatron.moe_shared_expert_overlap;
@@ -358,13 +350,6 @@ constexpr auto kSwitchRules = std::to_array<Rule>({
     {"residual_streams_are_predicted", "residual streams beside what is not predicted with them", Level::switches,
      [](W w, L l) { return !beside_streams(w, l).empty(); },
      [](W w, L l) { return fmt::format("not predicted are {}; leave that out, or the streams", beside_streams(w, l)); }},
-    {"layers_in_bf16_are_predicted", "layers in bf16 under CUDA graphs of layers", Level::switches,
-     [](W w, L l) { return captures_layers_in_bf16(w, l); },
-     [](W, L) {
-         return std::string(
-             "engine megatron: not predicted are first and last layers in bf16 (--first-last-layers-bf16) under CUDA graphs of layers; "
-             "leave the graphs out, or that flag");
-     }},
 });
 
 }  // namespace

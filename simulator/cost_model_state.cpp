@@ -178,8 +178,9 @@ ParameterCount CostModel::State::count_of(const PieceParameters& pieces, const C
 StepInputs CostModel::State::inputs_of(const Layout& layout, const LayerCosts& layers_of_shard) {
     const SplitCensus& split = shared->memos.census(layout);
     const PieceParameters& pieces = shared->memos.pieces(layout.sizes);
-    StepInputs inputs{workload,      layout, calibration, rates.products(), layers_of_shard, split, shared->memos.paths(layout.sizes),
-                      shared->flops, {},     &pieces};
+    StepInputs inputs{workload,        layout, calibration, rates.products(),
+                      layers_of_shard, kinds,  split,       shared->memos.paths(layout.sizes),
+                      shared->flops,   {},     &pieces};
     if (workload.training.megatron.optimizer == OptimizerKind::muon) inputs.orthogonalise_seconds = orthogonalise_seconds(layout);
     if (workload.training.megatron.offloaded_layers > 0) inputs.offloaded_bytes = static_cast<double>(memory.offloaded_bytes(layout));
     if (layout.engine == Engine::megatron && !workload.training.offload.modules.empty())

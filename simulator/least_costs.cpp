@@ -10,8 +10,16 @@ void take_least(LayerCosts& least, const LayerCosts& other) {
     least.each(other, [](PieceCost& own, const PieceCost& others) {
         own.each(others, [](auto& term, auto of_others) { term = std::min(term, of_others); });
     });
-    for (LayerCosts::Layer& layer : least.layers) layer.hidden = {};
-    least.mtp.hidden = {};
+    const auto take = [](LayerCosts::Layer& own, const LayerCosts::Layer& others) {
+        own.hidden = {};
+        for (KernelCounts LayerCosts::Layer::*half :
+             {&LayerCosts::Layer::mixer, &LayerCosts::Layer::feed_forward, &LayerCosts::Layer::router}) {
+            (own.*half).forward = std::min((own.*half).forward, (others.*half).forward);
+            (own.*half).backward = std::min((own.*half).backward, (others.*half).backward);
+        }
+    };
+    for (std::size_t kind = 0; kind < least.layers.size(); ++kind) take(least.layers[kind], other.layers[kind]);
+    take(least.mtp, other.mtp);
 }
 
 PassPair expert_products(const Layout& layout, const Workload& workload, const KernelTimes& kernels) {
@@ -39,7 +47,6 @@ void add_to_mixtures(LayerCosts& costs, const PassPair& seconds) {
     for (LayerCosts::Layer& layer : costs.layers) {
         if (layer.mixture) add(layer.cost);
     }
-    add(costs.experts);
     if (costs.mtp.mixture) add(costs.mtp.cost);
 }
 

@@ -42,11 +42,6 @@ bool host_runs_ahead(const StepInputs& in) {
     return in.layout.sizes.pp == 1 && (!in.workload.model.moe || in.workload.model.moe->pad_to_capacity);
 }
 
-/// Number of a piece's kernels that a CUDA graph replays, so that the host does not launch them one by one.
-struct Replayed {
-    int forward = 0, backward = 0;
-};
-
 /// Launches of `kernels` kernels of which a graph holds `replayed`; the graph itself is one more launch.
 int launches(int kernels, int replayed) {
     return replayed > 0 ? std::max(0, kernels - replayed) + 1 : kernels;
@@ -65,7 +60,7 @@ struct PassTimes::PieceTime {
     ByModule<ModuleWork> modules;  ///< forward and backward together
 
     /// `hidden`: as in LayerCosts::Layer. `recomputed`: the whole forward runs again in the backward.
-    PieceTime(const PieceCost& piece, const PassPair& hidden, bool recomputed, const StepInputs& in, Replayed replayed) {
+    PieceTime(const PieceCost& piece, const PassPair& hidden, bool recomputed, const StepInputs& in, KernelCounts replayed) {
         const HostSeconds host_of = host_seconds(in.calibration, in.layout.engine);
         // Average over the microbatches: exchanges that passes without a paired microbatch expose.
         const double alone =
@@ -153,11 +148,10 @@ void race_once(StageTime& time) {
     time.host = total * host_share(time.device, time.issue);
 }
 
-/// Kernels that CUDA graphs of this kind of layer replay.
-Replayed replayed_kernels(const StepInputs& in, LayerKind kind) {
+/// Kernels that the CUDA graph of a layer replays, so that the host does not launch them one by one.
+KernelCounts replayed_kernels(const StepInputs& in, const LayerCosts::Layer& layer, std::size_t kind) {
     if (in.layout.cuda_graphs.empty()) return {};
-    const GraphedLayer layer = captured_part(in.layout.cuda_graphs, in.layers, kind);
-    return {layer.kernels_forward, layer.kernels_backward};
+    return kernels_in(captured_halves(in.layout.cuda_graphs, in.kinds, in.kinds.kinds[kind]), layer);
 }
 
 }  // namespace
@@ -175,10 +169,10 @@ void PassTimes::add(StageTime& time, std::size_t place, double count, bool recom
         const std::size_t kinds = costs.layers.size();
         if (place <= kinds + kPrediction) {
             const LayerCosts::Layer& layer = place < kinds ? costs.layers[place] : costs.mtp;
-            const Replayed replayed = replayed_kernels(in_, layer.mixture ? LayerKind::moe : LayerKind::dense);
-            known.emplace(layer.cost, layer.hidden, recomputed, in_, replayed);
+            const std::size_t kind = place < kinds ? place : in_.kinds.of_prediction;
+            known.emplace(layer.cost, layer.hidden, recomputed, in_, replayed_kernels(in_, layer, kind));
         } else {
-            known.emplace(place == kinds + kEmbedding ? costs.embedding : costs.head, PassPair{}, recomputed, in_, Replayed{});
+            known.emplace(place == kinds + kEmbedding ? costs.embedding : costs.head, PassPair{}, recomputed, in_, KernelCounts{});
         }
     }
     known->add_to(time, count);

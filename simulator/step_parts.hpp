@@ -21,6 +21,7 @@ struct StepInputs {
     const Calibration& calibration;
     const KernelTimes& kernels;
     const LayerCosts& layers;
+    const LayerKinds& kinds;
     const SplitCensus& split;
     LayoutPaths paths;
     double model_flops;

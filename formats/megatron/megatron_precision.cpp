@@ -93,12 +93,6 @@ void read_layers_in_bf16(FlagReader& flags, Job& job) {
                 flags.problem("{} = {} is more than the {} layers of a pipeline stage; use at most that", flag, layers, most);
         }
     }
-    const bool graphs = !job.layout->cuda_graphs.empty() && !job.layout->cuda_graphs.contains(CudaGraphScope::full_iteration);
-    if (graphs) {
-        for (const std::string_view flag : {kSwitch, kStart, kEnd})
-            flags.not_computed(flag, "first and last layers in bf16 under CUDA graphs of layers", Decides::fit);
-        return;
-    }
     training.megatron.bf16_layers_at_start = std::min(start, job.model.layers);
     training.megatron.bf16_layers_at_end = std::min(end, job.model.layers);
 }

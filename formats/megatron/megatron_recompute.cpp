@@ -3,6 +3,7 @@
 #include <string>
 
 #include "formats/megatron/flag_rows.hpp"
+#include "plan/graphs/graph_scopes.hpp"
 
 // Activation recompute and CUDA graphs.
 
@@ -79,30 +80,25 @@ void read_cuda_graphs(FlagReader& flags, Job& job) {
         layout.cuda_graphs.add(CudaGraphScope::full_iteration);
         return;
     }
-    if (!job.model.compositions.empty()) {
-        for (const auto* flag :
-             {"--cuda-graph-impl", "--enable-cuda-graph", "--external-cuda-graph", "--cuda-graph-scope", "--cuda-graph-modules"})
-            flags.not_computed(flag, "CUDA graphs of hybrids' layers", Decides::fit);
-        return;
-    }
-    const Choices<std::optional<CudaGraphScope>> scopes{{"attn", CudaGraphScope::attn},
-                                                        {"mlp", CudaGraphScope::mlp},
-                                                        {"moe", CudaGraphScope::moe},
-                                                        {"moe_router", CudaGraphScope::moe_router},
-                                                        {"moe_preprocess", CudaGraphScope::moe_preprocess},
-                                                        {"mamba", std::nullopt},  // layers that hybrids alone have
-                                                        {"full", CudaGraphScope::layer},
-                                                        {"layer", CudaGraphScope::layer},
-                                                        {"full_iteration", CudaGraphScope::full_iteration}};
+    const Choices<CudaGraphScope> scopes{{"attn", CudaGraphScope::attn},
+                                         {"mlp", CudaGraphScope::mlp},
+                                         {"moe", CudaGraphScope::moe},
+                                         {"moe_router", CudaGraphScope::moe_router},
+                                         {"moe_preprocess", CudaGraphScope::moe_preprocess},
+                                         {"mamba", CudaGraphScope::mamba},
+                                         {"full", CudaGraphScope::layer},
+                                         {"layer", CudaGraphScope::layer},
+                                         {"full_iteration", CudaGraphScope::full_iteration}};
     bool whole_layers = true;  // no scope
     for (const auto* flag : {"--cuda-graph-scope", "--cuda-graph-modules"}) {
         for (const auto& scope : flags.texts(flag)) {
             whole_layers = false;
-            if (const auto captured = flags.named(flag, scope, std::optional(CudaGraphScope::layer), scopes))
-                layout.cuda_graphs.add(*captured);
+            layout.cuda_graphs.add(flags.named(flag, scope, CudaGraphScope::layer, scopes));
         }
     }
     if (whole_layers) layout.cuda_graphs.add(CudaGraphScope::layer);
+    // Scopes of layers that the model lacks capture nothing.
+    if (!has_mamba_layers(job.model)) layout.cuda_graphs.remove(CudaGraphScope::mamba);
 }
 
 void write_cuda_graphs(FlagWriter& out, const Job& job) {

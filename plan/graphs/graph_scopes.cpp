@@ -4,11 +4,58 @@
 
 #include <fmt/core.h>
 
+#include "plan/model/layer_parts.hpp"
+#include "plan/parameters/model_adapter.hpp"
 #include "plan/text/text.hpp"
 
 namespace mgplan {
 
 using Scope = CudaGraphScope;
+
+namespace {
+
+/// The scope that captures a mixer: that of MambaLayer, or that of a TransformerLayer's self-attention, whatever computes it.
+Scope scope_of(const Mixer& mixer) {
+    return std::holds_alternative<Mamba>(mixer) || std::holds_alternative<Mamba2>(mixer) ? Scope::mamba : Scope::attn;
+}
+
+CapturedHalves captured(EnumSet<Scope> scopes, const Mixer* mixer, const FeedForward* feed_forward) {
+    CapturedHalves halves;
+    const bool all = scopes.contains(Scope::layer);
+    halves.mixer = mixer != nullptr && (all || scopes.contains(scope_of(*mixer)));
+    if (feed_forward == nullptr) return halves;
+    const bool mixture = std::holds_alternative<Mixture>(*feed_forward);
+    halves.feed_forward = all || scopes.contains(mixture ? Scope::moe : Scope::mlp);
+    halves.router = mixture && !halves.feed_forward && scopes.contains(Scope::moe_router);
+    return halves;
+}
+
+/// True if some kind of the model's layers has a mixer that `is_one` accepts.
+template <class Predicate>
+bool has_mixer(const ModelSpec& model, const Predicate& is_one) {
+    return std::any_of(model.compositions.begin(), model.compositions.end(), [&](const LayerComposition& kind) {
+        const std::optional<Layer> layer = stated_layer(model, kind, 0);
+        return layer && layer->mixer && is_one(*layer->mixer);
+    });
+}
+
+/// True if the model has mixers of several branches, which no layer of Megatron-core is.
+bool has_branches(const ModelSpec& model) {
+    return has_mixer(model, [](const Mixer& mixer) {
+        return std::holds_alternative<AttentionBesideMamba2>(mixer) || std::holds_alternative<SharedBlockMamba2>(mixer) ||
+               std::holds_alternative<Gemma3nLayer>(mixer);
+    });
+}
+
+/// True if layers have a feed-forward without experts.
+bool has_dense_mlp(const ModelSpec& model) {
+    if (model.compositions.empty())
+        return !model.moe || std::find(model.moe_layers.begin(), model.moe_layers.end(), false) != model.moe_layers.end();
+    return std::any_of(model.compositions.begin(), model.compositions.end(),
+                       [](const LayerComposition& kind) { return has_part_with(kind, PartRole::feed_forward); });
+}
+
+}  // namespace
 
 EnumSet<Scope> read_graph_scopes(std::string_view text, Problems& problems) {
     EnumSet<Scope> scopes;
@@ -43,9 +90,11 @@ void check_graph_scopes(EnumSet<Scope> scopes, Problems& problems) {
 
 void check_scopes_of_model(EnumSet<Scope> scopes, const ModelSpec& model, Problems& problems) {
     check_graph_scopes(scopes, problems);
-    if (!model.compositions.empty() && !scopes.empty() && !scopes.contains(Scope::full_iteration))
-        problems.add("cuda graphs: layers of {}, which parts describe, are in no graphs of their own; use full_iteration or none",
+    if (!scopes.empty() && !scopes.contains(Scope::full_iteration) && has_branches(model))
+        problems.add("cuda graphs: layers of {} mix tokens by several branches, which no graph of layers holds; use full_iteration or none",
                      model.name);
+    if (scopes.contains(Scope::mamba) && !has_mamba_layers(model))
+        problems.add("cuda graphs: mamba needs Mamba layers, but {} has none; use attn, mlp or layer", model.name);
     if (!model.moe) {
         for (const Scope scope : {Scope::moe, Scope::moe_router}) {
             if (scopes.contains(scope))
@@ -54,8 +103,7 @@ void check_scopes_of_model(EnumSet<Scope> scopes, const ModelSpec& model, Proble
         return;
     }
     const MoeSpec& moe = *model.moe;
-    const bool dense_layers = std::find(model.moe_layers.begin(), model.moe_layers.end(), false) != model.moe_layers.end();
-    if (scopes.contains(Scope::mlp) && !dense_layers)
+    if (scopes.contains(Scope::mlp) && !has_dense_mlp(model))
         problems.add("cuda graphs: mlp needs layers with a dense MLP, but {} has none; use moe_router or moe", model.name);
     if (scopes.contains(Scope::moe_preprocess) && moe.capacity_factor > 0 && !moe.pad_to_capacity)
         problems.add(
@@ -121,6 +169,10 @@ std::optional<std::string> graph_recompute_problem(EnumSet<Scope> scopes, Recomp
     return std::nullopt;
 }
 
+bool has_mamba_layers(const ModelSpec& model) {
+    return has_mixer(model, [](const Mixer& mixer) { return scope_of(mixer) == Scope::mamba; });
+}
+
 EnumSet<Scope> usual_graph_scopes(const ModelSpec& model) {
     if (!model.moe) return {Scope::layer};
     const bool padded =
@@ -128,13 +180,21 @@ EnumSet<Scope> usual_graph_scopes(const ModelSpec& model) {
     if (padded) return {Scope::layer};
     EnumSet<Scope> scopes{Scope::attn, Scope::moe_router};
     if (model.moe->capacity_factor == 0) scopes.add(Scope::moe_preprocess);
-    if (std::find(model.moe_layers.begin(), model.moe_layers.end(), false) != model.moe_layers.end()) scopes.add(Scope::mlp);
+    if (has_mamba_layers(model)) scopes.add(Scope::mamba);
+    if (has_dense_mlp(model)) scopes.add(Scope::mlp);
     return scopes;
 }
 
-bool captures_layer(EnumSet<Scope> scopes, LayerKind kind) {
-    if (scopes.contains(Scope::layer) || scopes.contains(Scope::attn)) return true;
-    return kind == LayerKind::dense ? scopes.contains(Scope::mlp) : scopes.contains(Scope::moe) || scopes.contains(Scope::moe_router);
+CapturedHalves captured_halves(EnumSet<Scope> scopes, const Layer& layer) {
+    return captured(scopes, layer.mixer ? &*layer.mixer : nullptr, layer.feed_forward ? &*layer.feed_forward : nullptr);
+}
+
+CapturedHalves captured_halves(EnumSet<Scope> scopes, const LayerKinds& kinds, const LayerKindHalves& kind) {
+    const auto at = [](const std::vector<LayerHalf>& halves, int index) {
+        return index == LayerKindHalves::kNone ? nullptr : &halves[static_cast<std::size_t>(index)].layer;
+    };
+    const Layer *const mixer = at(kinds.mixers, kind.mixer), *const feed_forward = at(kinds.feed_forwards, kind.feed_forward);
+    return captured(scopes, mixer != nullptr ? &*mixer->mixer : nullptr, feed_forward != nullptr ? &*feed_forward->feed_forward : nullptr);
 }
 
 std::vector<std::string> graph_boundary_tensors(EnumSet<Scope> scopes, bool shared_experts) {

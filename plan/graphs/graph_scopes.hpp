@@ -9,7 +9,7 @@
 
 #include "plan/layout/layout.hpp"
 #include "plan/model/model_spec.hpp"
-#include "plan/parameters/parameters.hpp"
+#include "plan/parameters/layer_kinds.hpp"
 #include "plan/text/errors.hpp"
 
 namespace mgplan {
@@ -41,11 +41,20 @@ void check_graph_scopes(EnumSet<CudaGraphScope> scopes, const ModelSpec& model, 
 [[nodiscard]] std::optional<std::string> graph_recompute_problem(EnumSet<CudaGraphScope> scopes, Recompute recompute,
                                                                  EnumSet<RecomputeModule> modules, const ModelSpec& model);
 
+/// True if a layer of the model is a MambaLayer of Megatron-core, which the scope mamba captures.
+[[nodiscard]] bool has_mamba_layers(const ModelSpec& model);
+
 /// Default scopes of `graphs`: whole layers, and of layers with experts all that static shapes allow.
 [[nodiscard]] EnumSet<CudaGraphScope> usual_graph_scopes(const ModelSpec& model);
 
-/// True if a layer of this kind has a graph of its own. full_iteration captures no single layer.
-[[nodiscard]] bool captures_layer(EnumSet<CudaGraphScope> scopes, LayerKind kind);
+/// The halves of a layer that its own graph holds; none with full_iteration.
+struct CapturedHalves {
+    bool mixer = false, feed_forward = false;
+    bool router = false;  ///< of a feed-forward of experts that run outside
+    [[nodiscard]] bool any() const { return mixer || feed_forward || router; }
+};
+[[nodiscard]] CapturedHalves captured_halves(EnumSet<CudaGraphScope> scopes, const Layer& layer);
+[[nodiscard]] CapturedHalves captured_halves(EnumSet<CudaGraphScope> scopes, const LayerKinds& kinds, const LayerKindHalves& kind);
 
 /// Names of the tensors that graphs hand to what runs outside: static outputs. moe_router: to dispatch and experts;
 /// otherwise the hidden states, and of full_iteration the loss. `shared_experts`: those overlap with the dispatch and

@@ -15,7 +15,8 @@ constexpr std::array<std::string_view, 3> kRecompute{"none", "selective", "full"
 constexpr std::array<std::string_view, 2> kRecomputeMethod{"uniform", "block"};
 constexpr std::array<std::string_view, 8> kRecomputeModule{"core_attn",   "mlp", "moe_act",        "layernorm",
                                                            "mla_up_proj", "moe", "shared_experts", "mhc"};
-constexpr std::array<std::string_view, 7> kCudaGraphScope{"attn", "mlp", "moe", "moe_router", "moe_preprocess", "layer", "full_iteration"};
+constexpr std::array<std::string_view, 8> kCudaGraphScope{"attn",           "mlp",   "moe",   "moe_router",
+                                                          "moe_preprocess", "mamba", "layer", "full_iteration"};
 constexpr std::array<std::string_view, 4> kCpCommType{"p2p", "all_gather", "a2a", "a2a+p2p"};
 constexpr std::array<std::string_view, 2> kEngine{"mgplan", "megatron"};
 

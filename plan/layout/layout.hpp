@@ -22,7 +22,7 @@ enum class RecomputeMethod : std::uint8_t { uniform, block };
 /// Modules of Megatron-LM's --recompute-modules.
 enum class RecomputeModule : std::uint8_t { core_attn, mlp, moe_act, layernorm, mla_up_proj, moe, shared_experts, mhc };
 /// Scopes of --cuda-graphs (CLI.md).
-enum class CudaGraphScope : std::uint8_t { attn, mlp, moe, moe_router, moe_preprocess, layer, full_iteration };
+enum class CudaGraphScope : std::uint8_t { attn, mlp, moe, moe_router, moe_preprocess, mamba, layer, full_iteration };
 /// Exchange of keys and values between context-parallel ranks (Megatron-LM's --cp-comm-type).
 enum class CpCommType : std::uint8_t { p2p, all_gather, a2a, a2a_p2p };
 /// Training framework to predict: this project's runtime, or Megatron-LM with Transformer Engine.

@@ -67,20 +67,31 @@ struct PassPair {
     double forward = 0, backward = 0;
 };
 
+/// Kernels that a piece launches.
+struct KernelCounts {
+    int forward = 0, backward = 0;
+    KernelCounts() = default;
+    explicit KernelCounts(const PieceCost& piece) : forward(piece.kernels_forward), backward(piece.kernels_backward) {}
+    KernelCounts& operator+=(const KernelCounts& other) {
+        forward += other.forward;
+        backward += other.backward;
+        return *this;
+    }
+};
+
 /// Costs of every kind of layer of one shard, shared by all layouts with that shard.
 struct LayerCosts {
     /// A whole layer.
     struct Layer {
         PieceCost cost;
+        KernelCounts mixer, feed_forward;
+        KernelCounts router;  ///< part of feed_forward with experts: the norm and the router
         bool mixture = false;
         /// Expert exchanges that a paired microbatch hides, so that they are not in `cost`. Passes without a pair expose them.
         PassPair hidden{};
     };
-    std::vector<Layer> layers;  ///< of the decoder, by index of their kind (plan/parameters/layer_kinds.hpp)
-    /// Half-layers in per-layer CUDA graphs, attention without a window; only for models without compositions.
-    PieceCost attention, dense_mlp, experts;
-    PieceCost router;  ///< part of experts: the norm and the router
-    Layer mtp;         ///< one multi-token-prediction layer with its projection; without embedding and head
+    std::vector<Layer> layers;  ///< by index of their kind (plan/parameters/layer_kinds.hpp)
+    Layer mtp;                  ///< one multi-token-prediction layer with its projection; without embedding and head
     PieceCost embedding, head;
     std::int64_t boundary = 0;  ///< bytes of the residual stream between two layers, on this rank
 
@@ -88,9 +99,7 @@ struct LayerCosts {
     template <class Change>
     void each(const LayerCosts& other, const Change& change) {
         for (std::size_t kind = 0; kind < layers.size(); ++kind) change(layers[kind].cost, other.layers[kind].cost);
-        for (PieceCost LayerCosts::*piece : {&LayerCosts::attention, &LayerCosts::dense_mlp, &LayerCosts::experts, &LayerCosts::router,
-                                             &LayerCosts::embedding, &LayerCosts::head})
-            change(this->*piece, other.*piece);
+        for (PieceCost LayerCosts::*piece : {&LayerCosts::embedding, &LayerCosts::head}) change(this->*piece, other.*piece);
         change(mtp.cost, other.mtp.cost);
     }
 };

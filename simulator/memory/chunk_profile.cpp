@@ -89,9 +89,8 @@ ShardProfiles shard_profiles(const LayerKinds& kinds, const ShardValues<OpProfil
         set(LayerStep::free_inputs, LayerStep::take_inputs, use.inputs * one);
         shard.bytes.layers.push_back(steps[slots::of_layer(i, LayerStep::forward)].net_total());
     }
-    if (!pieces.mixers.empty()) shard.bytes.attention = kept_and_taken(pieces.mixers.front());
-    for (std::size_t i = kinds.feed_forwards.size(); i-- > 0;)
-        (kinds.feed_forwards[i].mixture ? shard.bytes.mixture : shard.bytes.dense) = kept_and_taken(pieces.feed_forwards[i]);
+    for (const auto& mixer : pieces.mixers) shard.bytes.mixers.push_back(kept_and_taken(mixer));
+    for (const auto& feed_forward : pieces.feed_forwards) shard.bytes.feed_forwards.push_back(kept_and_taken(feed_forward));
     shard.bytes.head = kept_and_taken(nested(norm, loss));
     return shard;
 }

@@ -127,10 +127,19 @@ struct KeptAndTaken {
 
 /// Kept and taken bytes of the pieces of chunks, for one microbatch.
 struct PieceBytes {
-    KeptAndTaken attention, dense, mixture;  ///< half-layers captured by CUDA graphs; for models without compositions
-    KeptAndTaken router;                     ///< norm and router of the MoE half-layer; 0 in ShardProfiles
-    KeptAndTaken head;                       ///< norm and loss
-    std::vector<std::int64_t> layers;        ///< kept by a whole decoder layer, by index of its kind
+    std::vector<KeptAndTaken> mixers, feed_forwards;  ///< by LayerKinds::mixers and feed_forwards
+    KeptAndTaken router;                              ///< norm and router of the MoE half-layer; 0 in ShardProfiles
+    KeptAndTaken head;                                ///< norm and loss
+    std::vector<std::int64_t> layers;                 ///< kept by a whole decoder layer, by index of its kind
+
+    /// Of a half of a kind of layers; zero where it has none.
+    [[nodiscard]] KeptAndTaken mixer(const LayerKindHalves& kind) const { return at(mixers, kind.mixer); }
+    [[nodiscard]] KeptAndTaken feed_forward(const LayerKindHalves& kind) const { return at(feed_forwards, kind.feed_forward); }
+
+private:
+    static KeptAndTaken at(const std::vector<KeptAndTaken>& halves, int half) {
+        return half == LayerKindHalves::kNone ? KeptAndTaken{} : halves[static_cast<std::size_t>(half)];
+    }
 };
 
 /// Profiles of the parts of chunks of one shard of a model.

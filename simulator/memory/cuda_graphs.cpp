@@ -1,10 +1,8 @@
 #include "simulator/memory/cuda_graphs.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <numeric>
-#include <optional>
 #include <span>
 #include <utility>
 
@@ -87,7 +85,8 @@ void add_slot_outputs(GraphedLayer& layer, const Sizes& s, bool preprocess) {
     };
     const auto add_residual = [&] {
         // Without attention it is the graph's input.
-        add("residual", layer.from_norm ? s.stream() : std::vector<std::int64_t>{0}, s.element, kLayerFile, layer.from_norm);
+        const bool mixer = layer.halves.mixer;
+        add("residual", mixer ? s.stream() : std::vector<std::int64_t>{0}, s.element, kLayerFile, mixer);
     };
     if (!preprocess) {
         add("hidden_states", s.stream(), s.element, kMoeFile, !s.recomputes(RecomputeModule::layernorm));
@@ -121,9 +120,9 @@ ElementType probability_type(const Sizes& s) {
 }
 
 /// The layer's input, an output besides the norm's; 0 bytes if it is the graph's own input passed through.
-StaticTensor graph_residual(const Sizes& s, bool from_norm) {
+StaticTensor graph_residual(const Sizes& s, bool after_mixer) {
     StaticTensor residual = tensor("residual", s.stream(), s.element, kLayerFile, true);
-    if (!from_norm) {
+    if (!after_mixer) {
         residual.bytes = 0;
         residual.kept = false;
     }
@@ -146,7 +145,7 @@ void add_shared_outputs(std::vector<StaticTensor>& out, const Sizes& s) {
 /// Outputs of the dispatcher's first half for DeepEP and HybridEP: it leaves tokens unchanged and converts the routing over etp and ep
 /// (token_dispatcher.py, MoEFlexTokenDispatcher.dispatch_preprocess): DeepEP a probability and an index for each choice, HybridEP a
 /// probability and a flag for each expert.
-void add_flexible_outputs(std::vector<StaticTensor>& out, const Sizes& s, bool from_norm) {
+void add_flexible_outputs(std::vector<StaticTensor>& out, const Sizes& s, bool after_mixer) {
     const MoeSpec& moe = *s.model.moe;
     const std::int64_t tokens = s.local_rows, etp = s.layout.sizes.etp;
     out.push_back(tensor("hidden_states", s.stream(), s.element, kDispatcherFile, !s.recomputes(RecomputeModule::layernorm)));
@@ -157,12 +156,12 @@ void add_flexible_outputs(std::vector<StaticTensor>& out, const Sizes& s, bool f
         out.push_back(tensor("probabilities", {tokens, moe.experts * etp}, probability_type(s), kDispatcherFile, true));
         out.push_back(tensor("routing_map", {tokens, moe.experts * etp}, kBool, kDispatcherFile, true));
     }
-    out.push_back(graph_residual(s, from_norm));
+    out.push_back(graph_residual(s, after_mixer));
     add_shared_outputs(out, s);
 }
 
 /// Outputs of Megatron-LM's graph of a router, and with `preprocess` of the dispatcher's first half.
-void add_router_outputs(std::vector<StaticTensor>& out, const Sizes& s, bool preprocess, bool from_norm) {
+void add_router_outputs(std::vector<StaticTensor>& out, const Sizes& s, bool preprocess, bool after_mixer) {
     const MoeSpec& moe = *s.model.moe;
     const std::int64_t experts = moe.experts, tokens = s.local_rows;
     if (!preprocess) {
@@ -174,7 +173,7 @@ void add_router_outputs(std::vector<StaticTensor>& out, const Sizes& s, bool pre
     const std::int64_t ep = s.layout.sizes.ep, etp = s.layout.sizes.etp, local = experts / ep, sent = sent_rows(s);
     const bool exchange = ep * etp > 1;
     if (moe.dispatcher == TokenDispatcher::deep_ep || moe.dispatcher == TokenDispatcher::hybrid_ep) {
-        add_flexible_outputs(out, s, from_norm);
+        add_flexible_outputs(out, s, after_mixer);
         return;
     }
     const bool dispatches = moe.dispatcher != TokenDispatcher::all_gather;
@@ -190,7 +189,7 @@ void add_router_outputs(std::vector<StaticTensor>& out, const Sizes& s, bool pre
         out.push_back(tensor("permuted_hidden_states", s.stream(), s.element, kDispatcherFile, !s.recomputes(RecomputeModule::layernorm)));
         out.push_back(tensor("probabilities", {tokens, experts}, probability_type(s), kDispatcherFile, true));
     }
-    out.push_back(graph_residual(s, from_norm));
+    out.push_back(graph_residual(s, after_mixer));
     counts("tokens_per_expert", {local}, dispatches);
     counts("input_splits", {ep}, dispatches && exchange);
     counts("output_splits", {ep}, dispatches && exchange);
@@ -204,6 +203,25 @@ void add_router_outputs(std::vector<StaticTensor>& out, const Sizes& s, bool pre
         out.push_back(tensor("reversed_permutation_map", {dispatches ? sent : 0}, kInt64, kDispatcherFile));
     out.push_back(tensor("routing_map", {tokens, experts}, kBool, kDispatcherFile, true));
     add_shared_outputs(out, s);
+}
+
+/// True if a kind of layers has a mixer that Megatron-LM's MambaLayer is, which takes no mask and no positions.
+bool is_mamba(const LayerKinds& kinds, const LayerKindHalves& kind) {
+    if (kind.mixer == LayerKindHalves::kNone) return false;
+    const Mixer& mixer = *kinds.mixers[static_cast<std::size_t>(kind.mixer)].layer.mixer;
+    return std::holds_alternative<Mamba>(mixer) || std::holds_alternative<Mamba2>(mixer);
+}
+
+/// Width of the RoPE angles, which are one table for all layers; 0 without, and with latent attention, which computes them inside.
+std::int64_t rotary_width(const LayerKinds& kinds) {
+    std::int64_t width = 0;
+    for (const LayerHalf& half : kinds.mixers) {
+        if (mixer_as<LatentAttention>(half.layer) != nullptr) return 0;
+        const auto* const attention = mixer_as<Attention>(half.layer);
+        if (attention != nullptr && attention->rotary)
+            width = std::max(width, static_cast<std::int64_t>(static_cast<double>(attention->head_dim) * attention->rotary->fraction));
+    }
+    return width;
 }
 
 /// The inputs of a layer's graph.
@@ -226,17 +244,6 @@ std::int64_t all_bytes(const std::vector<StaticTensor>& tensors) {
     std::int64_t bytes = 0;
     for (const StaticTensor& t : tensors) bytes += t.bytes;
     return bytes;
-}
-
-/// Adds the kernels of the captured part of a layer.
-void count_kernels(GraphedLayer& layer, const LayerCosts& costs, LayerKind kind, bool attention, bool mlp, bool router) {
-    const auto count = [&layer](const PieceCost& piece) {
-        layer.kernels_forward += piece.kernels_forward;
-        layer.kernels_backward += piece.kernels_backward;
-    };
-    if (attention) count(costs.attention);
-    if (mlp) count(kind == LayerKind::dense ? costs.dense_mlp : costs.experts);
-    if (router) count(costs.router);
 }
 
 /// Converts a product to 64 bits; limits absurd sizes to 2^59.
@@ -293,105 +300,117 @@ GraphTerms iteration_terms(const GraphInputs& in, GraphPolicy policy) {
 
 /// Sums over the layers of all chunks; each vector has one entry per chunk.
 struct GraphSums {
-    explicit GraphSums(std::size_t chunks) : of_chunks(5 * chunks, 0) {
-        auto begin = of_chunks.begin();
-        for (std::span<std::int64_t>* each : {&static_inputs, &inner, &moved, &handing[0], &handing[1]}) {
-            *each = std::span(begin, chunks);
-            begin += static_cast<std::ptrdiff_t>(chunks);
-        }
-    }
-    GraphSums(const GraphSums&) = delete;
-    GraphSums& operator=(const GraphSums&) = delete;
-    std::vector<std::int64_t> of_chunks;  ///< storage of the spans
-    std::span<std::int64_t> static_inputs, inner, moved;
+    explicit GraphSums(std::size_t chunks) : static_inputs(chunks, 0), inner(chunks, 0), moved(chunks, 0) {}
+    std::vector<std::int64_t> static_inputs, inner, moved;
     /// Outputs of layers under one name.
     struct Boundary {
         std::string_view name;
-        std::array<std::int64_t, 2> of_layer{};  ///< bytes of one layer of each kind
+        std::vector<std::int64_t> of_chunks;  ///< bytes of all layers of each chunk
     };
-    std::vector<Boundary> boundary;                    ///< in the order of appearance
-    std::array<std::span<std::int64_t>, 2> handing{};  ///< by kind: layers of each chunk with an output
-    std::int64_t inside = 0, outside = 0;              ///< backward temporaries
-    bool attention = false, norms_ahead = false;
+    std::vector<Boundary> boundary;                   ///< in the order of appearance
+    std::vector<const GraphedLayer*> with_gradients;  ///< one layer for each list of outputs with gradients
+    std::int64_t inside = 0, outside = 0;             ///< backward temporaries
+    bool attention = false;
 };
 
-std::size_t index_of(LayerKind kind) {
-    return kind == LayerKind::dense ? 0 : 1;
+/// Bytes of the outputs with gradients, if no other layer has the same ones: gradients of outputs arrive at fixed addresses, one set for
+/// all graphs with the same outputs (make_graphed_callables, static_grad_outputs_dict).
+std::int64_t new_gradients(GraphSums& sums, const GraphedLayer& layer) {
+    const auto shapes = [](const GraphedLayer& of) {
+        std::vector<std::pair<std::vector<std::int64_t>, std::string_view>> all;
+        for (const StaticTensor& t : of.boundary) {
+            if (t.real && t.bytes > 0) all.emplace_back(t.shape, t.dtype);
+        }
+        return all;
+    };
+    for (const GraphedLayer* known : sums.with_gradients) {
+        if (shapes(*known) == shapes(layer)) return 0;
+    }
+    sums.with_gradients.push_back(&layer);
+    std::int64_t bytes = 0;
+    for (const StaticTensor& t : layer.boundary) bytes += t.real ? t.bytes : 0;
+    return bytes;
 }
 
-void add_layers(GraphSums& sums, GraphTerms& terms, const GraphInputs& in, LayerKind kind) {
+/// Number of layers of a kind in a chunk, with those of multi-token prediction.
+std::int64_t layers_of(const GraphInputs& in, const ChunkCensus& chunk, std::size_t kind) {
+    const std::int64_t own = kind < chunk.kinds.size() ? chunk.kinds[kind] : 0;
+    return own + (kind == in.kinds.of_prediction ? chunk.mtp : 0);
+}
+
+/// Number of layers of a kind in a chunk that a layer follows of which `is_next` is true.
+template <class Predicate>
+std::int64_t followed(const ChunkCensus& chunk, std::size_t kind, const GraphInputs& in, const Predicate& is_next) {
+    std::int64_t count = 0;
+    for (const ChunkCensus::Neighbours& pair : chunk.neighbours) {
+        if (pair.kind == kind && is_next(in.graphed.kinds[pair.next])) count += pair.count;
+    }
+    return count;
+}
+
+void add_layers(GraphSums& sums, GraphTerms& terms, const GraphInputs& in, std::size_t kind, std::int64_t stream) {
     const std::size_t chunks = in.chunks.size();
     const bool megatron = policy_of(in.layout) == GraphPolicy::megatron;
-    const ModelSpec& model = in.workload.model;
-    const bool mtp_is_moe = model.moe && model.moe_layers.back();
-    const auto mtp_of = [&](const ChunkCensus& chunk) { return mtp_is_moe == (kind == LayerKind::moe) ? chunk.mtp : 0; };
-    const auto layers_of = [&](const ChunkCensus& chunk) {
-        return (kind == LayerKind::dense ? chunk.dense : chunk.mixture) + mtp_of(chunk);
-    };
     const auto held = std::accumulate(in.chunks.begin(), in.chunks.end(), std::int64_t{0},
-                                      [&](std::int64_t sum, const ChunkCensus& chunk) { return sum + layers_of(chunk); });
+                                      [&](std::int64_t sum, const ChunkCensus& chunk) { return sum + layers_of(in, chunk, kind); });
     if (held == 0) return;
-    const GraphedLayer& layer = kind == LayerKind::dense ? in.dense : in.mixture;
-    if (!layer.captured) {
-        const KeptAndTaken& mlp = kind == LayerKind::dense ? in.bytes.dense : in.bytes.mixture;
-        sums.outside = std::max({sums.outside, in.bytes.attention.taken, mlp.taken});
+    const GraphedLayer& layer = in.graphed.kinds[kind];
+    const LayerKindHalves& halves = in.kinds.kinds[kind];
+    if (!layer.halves.any()) {
+        sums.outside = std::max({sums.outside, in.graphed.bytes.mixer(halves).taken, in.graphed.bytes.feed_forward(halves).taken});
         return;
     }
     sums.inside = std::max(sums.inside, layer.transient);
     sums.outside = std::max(sums.outside, layer.eager_transient);
-    sums.attention |= layer.from_norm;
-    sums.norms_ahead |= !layer.from_norm && !layer.to_router && layer.outside > 0;
+    sums.attention |= layer.halves.mixer && !is_mamba(in.kinds, halves);
     const std::int64_t input_bytes = all_bytes(layer.inputs), kept = layer.saved + layer.outside;
     // Tables of all experts leave the graph even if the layers keep less than that of the routing.
     const std::int64_t moving = std::min(kept, kept_bytes(layer.inputs) + kept_bytes(layer.boundary));
     const std::int64_t rest = kept - moving;
-    const GraphedLayer& other = kind == LayerKind::dense ? in.mixture : in.dense;
-    const bool ends_layer = !layer.to_router && (layer.whole || !layer.from_norm);
-    // Slots write a layer's output directly into the input of the next layer's graph.
-    const auto leaving = [&](const ChunkCensus& chunk) {
-        const std::int64_t layers = layers_of(chunk), own = layers - mtp_of(chunk);
-        if (megatron || !ends_layer || own == 0) return layers;
-        const bool last = chunk.ends_with_mixture == (kind == LayerKind::moe);
-        const std::int64_t to_other = kind == LayerKind::dense ? chunk.dense_then_mixture : chunk.mixture_then_dense;
-        return layers - (layer.from_norm ? own - to_other - (last ? 1 : 0) : 0) - (other.captured && other.from_norm ? to_other : 0);
-    };
+    const KernelCounts kernels = in.layers.layers.empty() ? KernelCounts{} : kernels_in(layer.halves, in.layers.layers[kind]);
+    std::vector<std::int64_t> handing(chunks);  // layers of each chunk with an output
     for (std::size_t c = 0; c < chunks; ++c) {
-        const std::int64_t layers = layers_of(in.chunks[c]);
+        const ChunkCensus& chunk = in.chunks[c];
+        const std::int64_t layers = layers_of(in, chunk, kind);
         sums.static_inputs[c] += layers * input_bytes;
         sums.inner[c] += layers * rest;
         sums.moved[c] += layers * moving;
-        terms.nodes += in.residency.copies(static_cast<int>(c)) * layers * (layer.kernels_forward + layer.kernels_backward);
+        terms.nodes += in.residency.copies(static_cast<int>(c)) * layers * (kernels.forward + kernels.backward);
+        handing[c] = layers;
+        if (!layer.ends_layer) continue;
+        // The norm of an eager layer keeps its input. Slots write a layer's output directly into the input of the next layer's graph.
+        sums.moved[c] += stream * (followed(chunk, kind, in, [](const GraphedLayer& next) { return !next.starts_layer; }) +
+                                   (layer.starts_layer || kind != in.kinds.of_prediction ? 0 : chunk.mtp));
+        if (!megatron) handing[c] -= followed(chunk, kind, in, [](const GraphedLayer& next) { return next.starts_layer; });
     }
-    for (std::size_t c = 0; c < chunks; ++c) sums.handing[index_of(kind)][c] = leaving(in.chunks[c]);
+    if (megatron) terms.static_inputs += new_gradients(sums, layer);
     for (const StaticTensor& t : layer.boundary) {
         auto named = std::find_if(sums.boundary.begin(), sums.boundary.end(), [&](const auto& each) { return each.name == t.name; });
-        if (named == sums.boundary.end()) named = sums.boundary.insert(named, {t.name});
-        named->of_layer[index_of(kind)] += t.bytes;
-        // Gradients of the outputs arrive at fixed addresses too, one set for all graphs with the same outputs.
-        if (megatron && t.real) terms.static_inputs += t.bytes;
+        if (named == sums.boundary.end()) {
+            named = sums.boundary.insert(named, {t.name, std::vector<std::int64_t>(chunks)});
+        }
+        if (t.bytes == 0) continue;
+        for (std::size_t c = 0; c < chunks; ++c) named->of_chunks[c] += t.bytes * handing[c];
     }
 }
 
-/// Adds the held bytes of each name. Layers of both kinds share slots; if only one kind outputs a name, the number of held layers does not
-/// depend on the name.
+/// Adds the held bytes of each name. What is held grows with the amounts, so that names with proportional amounts are computed once.
 void add_boundaries(GraphTerms& terms, const GraphSums& sums, const GraphResidency& residency) {
-    std::array<std::optional<std::int64_t>, 2> layers;
-    const auto layers_held = [&](std::size_t kind) {
-        if (!layers[kind]) layers[kind] = residency.held(sums.handing[kind]);
-        return *layers[kind];
-    };
+    std::vector<std::pair<std::vector<std::int64_t>, std::int64_t>>
+        known;  // amounts without their common divisor, and what of them is held
     terms.boundary.reserve(sums.boundary.size());
-    std::vector<std::int64_t> bytes;
-    for (const auto& [name, of_layer] : sums.boundary) {
+    for (const auto& [name, of_chunks] : sums.boundary) {
+        std::vector<std::int64_t> amounts = of_chunks;
+        const std::int64_t divisor = std::accumulate(amounts.begin(), amounts.end(), std::int64_t{0}, std::gcd<std::int64_t, std::int64_t>);
         std::int64_t held = 0;
-        if (of_layer[0] == 0 || of_layer[1] == 0) {
-            const std::size_t kind = of_layer[0] != 0 ? 0 : 1;
-            if (of_layer[kind] != 0) held = of_layer[kind] * layers_held(kind);
-        } else {
-            bytes.clear();
-            for (std::size_t c = 0; c < sums.inner.size(); ++c)
-                bytes.push_back(of_layer[0] * sums.handing[0][c] + of_layer[1] * sums.handing[1][c]);
-            held = residency.held(bytes);
+        if (divisor > 0) {
+            for (std::int64_t& amount : amounts) amount /= divisor;
+            auto found = std::find_if(known.begin(), known.end(), [&](const auto& each) { return each.first == amounts; });
+            if (found == known.end()) {
+                const std::int64_t once = residency.held(amounts);
+                found = known.insert(found, {std::move(amounts), once});
+            }
+            held = divisor * found->second;
         }
         terms.boundary.push_back({name, held});
         terms.boundary_bytes += held;
@@ -404,50 +423,48 @@ GraphPolicy policy_of(const Layout& layout) {
     return layout.engine == Engine::megatron ? GraphPolicy::megatron : GraphPolicy::slots;
 }
 
-GraphedLayer captured_part(EnumSet<Scope> scopes, const LayerCosts& costs, LayerKind kind) {
-    const bool all = scopes.contains(Scope::layer);
-    const bool attention = all || scopes.contains(Scope::attn);
-    const bool mlp = all || scopes.contains(kind == LayerKind::dense ? Scope::mlp : Scope::moe);
-    const bool router = kind == LayerKind::moe && !mlp && scopes.contains(Scope::moe_router);
-    GraphedLayer layer;
-    layer.captured = attention || mlp || router;
-    if (!layer.captured) return layer;
-    layer.whole = attention && mlp;
-    layer.from_norm = attention;
-    layer.to_router = router;
-    count_kernels(layer, costs, kind, attention, mlp, router);
-    return layer;
+KernelCounts kernels_in(const CapturedHalves& halves, const LayerCosts::Layer& layer) {
+    KernelCounts kernels;
+    if (halves.mixer) kernels += layer.mixer;
+    if (halves.feed_forward) kernels += layer.feed_forward;
+    if (halves.router) kernels += layer.router;
+    return kernels;
 }
 
-GraphedLayer graphed_layer(const Workload& workload, const Layout& layout, const LayerCosts& costs, LayerKind kind, GraphPolicy policy) {
+GraphedLayer graphed_layer(const Workload& workload, const Layout& layout, const LayerKinds& kinds, std::size_t kind, GraphPolicy policy) {
     const Sizes s(workload, layout, policy);
-    GraphedLayer layer = captured_part(layout.cuda_graphs, costs, kind);
-    if (!layer.captured) return layer;
-    layer.inputs = layer_inputs(s, layer.from_norm);
+    const LayerKindHalves& halves = kinds.kinds[kind];
+    GraphedLayer layer;
+    layer.halves = captured_halves(layout.cuda_graphs, kinds, halves);
+    if (!layer.halves.any()) return layer;
+    const bool mixes = halves.mixer != LayerKindHalves::kNone, feeds = halves.feed_forward != LayerKindHalves::kNone;
+    layer.starts_layer = layer.halves.mixer || !mixes;
+    layer.ends_layer = layer.halves.feed_forward || !feeds;
+    const bool attention = layer.halves.mixer && !is_mamba(kinds, halves);
+    layer.inputs = layer_inputs(s, attention);
     const bool preprocess = layout.cuda_graphs.contains(Scope::moe_preprocess);
-    if (layer.to_router && policy == GraphPolicy::slots) {
+    if (layer.halves.router && policy == GraphPolicy::slots) {
         add_slot_outputs(layer, s, preprocess);
-    } else if (layer.to_router) {
-        add_router_outputs(layer.boundary, s, preprocess, layer.from_norm);
+    } else if (layer.halves.router) {
+        add_router_outputs(layer.boundary, s, preprocess, layer.halves.mixer);
     } else {
-        // After a graph that ends inside a layer, or before an eager attention, a norm keeps its input.
-        layer.boundary.push_back(tensor("hidden_states", s.stream(), s.element, kLayerFile, !layer.whole));
+        // After a graph that ends inside a layer the norm of the rest keeps its input.
+        layer.boundary.push_back(tensor("hidden_states", s.stream(), s.element, kLayerFile, !layer.ends_layer));
         layer.outside = kept_bytes(layer.boundary);
     }
     return layer;
 }
 
-void take_bytes(GraphedLayer& layer, const PieceBytes& bytes, LayerKind kind) {
-    if (!layer.captured) return;
+void take_bytes(GraphedLayer& layer, const PieceBytes& bytes, const LayerKindHalves& kind) {
+    if (!layer.halves.any()) return;
     const auto take = [&layer](const KeptAndTaken& piece, bool inside) {
         auto& transient = inside ? layer.transient : layer.eager_transient;
         transient = std::max(transient, piece.taken);
         if (inside) layer.saved += piece.kept;
     };
-    const bool mlp = layer.whole || !(layer.from_norm || layer.to_router);
-    take(bytes.attention, layer.from_norm);
-    if (layer.to_router) take(bytes.router, true);
-    take(kind == LayerKind::dense ? bytes.dense : bytes.mixture, mlp);
+    take(bytes.mixer(kind), layer.halves.mixer);
+    if (layer.halves.router) take(bytes.router, true);
+    take(bytes.feed_forward(kind), layer.halves.feed_forward);
 }
 
 GraphTerms graph_terms(const GraphInputs& in) {
@@ -456,33 +473,27 @@ GraphTerms graph_terms(const GraphInputs& in) {
     const GraphPolicy policy = policy_of(in.layout);
     if (scopes.contains(Scope::full_iteration)) return iteration_terms(in, policy);
     const bool megatron = policy == GraphPolicy::megatron;
-    const ModelSpec& model = in.workload.model;
     const Sizes s(in.workload, in.layout, policy);
 
     GraphTerms terms;
     const std::size_t chunks = in.chunks.size();
     GraphSums sums(chunks);
-    sums.boundary.reserve(in.dense.boundary.size() + in.mixture.boundary.size());
-    for (const LayerKind kind : {LayerKind::dense, LayerKind::moe}) add_layers(sums, terms, in, kind);
+    for (std::size_t kind = 0; kind < in.kinds.size(); ++kind) add_layers(sums, terms, in, kind, s.stream_bytes());
     add_boundaries(terms, sums, in.residency);
     terms.static_inputs += in.residency.held(sums.static_inputs);
-    // The RoPE angles are one table for all layers; latent attention computes them inside.
-    if (megatron && sums.attention && model.position == PositionEmbedding::rope && !model.mla)
-        terms.static_inputs += s.sequence * static_cast<std::int64_t>(static_cast<double>(model.head_dim) * model.rotary_fraction) * 4;
+    if (megatron && sums.attention) terms.static_inputs += s.sequence * rotary_width(in.kinds) * 4;
     terms.objects = bounded(static_cast<double>(terms.nodes) * static_cast<double>(in.node_bytes));
 
     terms.resident = in.residency.held(sums.inner);
     terms.activations = terms.resident;
     bool loss = false;
     for (std::size_t c = 0; c < chunks; ++c) {
-        // The norm that kept a chunk's last output is not in the chunk.
-        if (sums.norms_ahead && sums.inner[c] + sums.moved[c] > 0) sums.moved[c] -= s.stream_bytes();
         terms.activations -= in.alive[c] * (sums.inner[c] + sums.moved[c]);
         loss |= in.chunks[c].loss;
     }
     if (megatron) {
         // The graphs' private pool keeps the memory of their backwards, and eager work cannot use it.
-        const std::int64_t eager = std::max(sums.outside, loss ? in.bytes.head.taken : 0);
+        const std::int64_t eager = std::max(sums.outside, loss ? in.graphed.bytes.head.taken : 0);
         terms.activations += sums.inside + eager - std::max(sums.inside, eager);
         terms.resident += sums.inside;
         terms.pool = terms.resident + terms.boundary_bytes;

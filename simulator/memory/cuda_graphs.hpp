@@ -14,8 +14,9 @@
 #include <vector>
 
 #include "plan/graphs/graph_residency.hpp"
+#include "plan/graphs/graph_scopes.hpp"
 #include "plan/layout/layout.hpp"
-#include "plan/parameters/parameters.hpp"
+#include "plan/parameters/layer_kinds.hpp"
 #include "plan/workload.hpp"
 #include "simulator/compute/layer_costs.hpp"
 #include "simulator/memory/chunk_profile.hpp"
@@ -38,33 +39,33 @@ struct StaticTensor {
 
 /// One kind of layer as captured by graphs.
 struct GraphedLayer {
-    bool captured = false;
+    CapturedHalves halves;
     std::vector<StaticTensor> inputs, boundary;
-    bool whole = false;                ///< captured from its first norm to its last addition: its output is the next one's input
-    bool to_router = false;            ///< ends after the router, or after the dispatcher's first half
-    bool from_norm = false;            ///< begins at the attention's norm
+    bool starts_layer = false;         ///< begins at the layer's first norm
+    bool ends_layer = false;           ///< ends with the layer: its output is the next one's input
     std::int64_t saved = 0;            ///< activations inside the scope kept for the backward, including input and kept outputs
-    std::int64_t outside = 0;          ///< kept boundary tensors that eager work after the graph would keep
+    std::int64_t outside = 0;          ///< kept boundary tensors that eager work of the layer after the graph would keep
     std::int64_t transient = 0;        ///< further bytes during its backward
     std::int64_t eager_transient = 0;  ///< further bytes during the backward of the part outside the graph
-    int kernels_forward = 0, kernels_backward = 0;
+    KernelCounts kernels;
 };
 
-/// The captured part of a kind of layer without static tensors and kept bytes: fast.
-[[nodiscard]] GraphedLayer captured_part(EnumSet<CudaGraphScope> scopes, const LayerCosts& costs, LayerKind kind);
+/// Kernels of these halves.
+[[nodiscard]] KernelCounts kernels_in(const CapturedHalves& halves, const LayerCosts::Layer& layer);
 
-/// The captured part of a kind of layer, without kept bytes. `policy` megatron: with the inputs that Megatron-LM gives its graphs.
-[[nodiscard]] GraphedLayer graphed_layer(const Workload& workload, const Layout& layout, const LayerCosts& costs, LayerKind kind,
+/// The captured part of a kind of layer, without kept bytes and kernels. `policy` megatron: with the inputs that Megatron-LM gives its
+/// graphs.
+[[nodiscard]] GraphedLayer graphed_layer(const Workload& workload, const Layout& layout, const LayerKinds& kinds, std::size_t kind,
                                          GraphPolicy policy);
 
 /// Sets saved, transient and eager_transient.
-void take_bytes(GraphedLayer& layer, const PieceBytes& bytes, LayerKind kind);
+void take_bytes(GraphedLayer& layer, const PieceBytes& bytes, const LayerKindHalves& kind);
 
 /// Captured parts of the kinds of layers with one shard.
 struct GraphedLayers {
     PieceBytes bytes;
     EnumSet<CudaGraphScope> scopes;
-    GraphedLayer dense, mixture;
+    std::vector<GraphedLayer> kinds;  ///< by LayerKinds::kinds
 };
 
 /// Bytes of one name on one rank, over all layers and slots.
@@ -88,10 +89,10 @@ struct GraphTerms {
 
 struct GraphInputs {
     const Workload& workload;
-    const Layout& layout;                 ///< engine megatron: policy megatron; otherwise slots
-    const LayerCosts& layers;             ///< source of the kernel counts
-    const PieceBytes& bytes;              ///< bytes of the layout's shard (ActivationMemory::pieces)
-    const GraphedLayer &dense, &mixture;  ///< graphed_layer() and take_bytes() of both kinds
+    const Layout& layout;      ///< engine megatron: policy megatron; otherwise slots
+    const LayerCosts& layers;  ///< source of the kernel counts
+    const LayerKinds& kinds;
+    const GraphedLayers& graphed;         ///< graphed_layer() and take_bytes() of each kind
     std::span<const ChunkCensus> chunks;  ///< chunks of the rank
     std::span<const std::int64_t> alive;  ///< microbatches of each chunk at the rank's peak (live_at_peak)
     const GraphResidency& residency;

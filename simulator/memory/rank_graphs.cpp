@@ -19,16 +19,14 @@ GraphTerms RankGraphs::terms(const Layout& layout, int pp_rank, const LayerCosts
     if (kinds.scopes != layout.cuda_graphs) {
         kinds.scopes = layout.cuda_graphs;
         kinds.bytes = activations_.pieces(layout);
-        const auto graphed_kind = [&](LayerKind kind) {
-            GraphedLayer of_kind = graphed_layer(workload_, layout, costs, kind, policy);
-            take_bytes(of_kind, kinds.bytes, kind);
-            return of_kind;
-        };
-        kinds.dense = graphed_kind(LayerKind::dense);
-        if (workload_.model.moe) kinds.mixture = graphed_kind(LayerKind::moe);
+        kinds.kinds.clear();
+        for (std::size_t kind = 0; kind < activations_.kinds().size(); ++kind) {
+            GraphedLayer& layer = kinds.kinds.emplace_back(graphed_layer(workload_, layout, activations_.kinds(), kind, policy));
+            take_bytes(layer, kinds.bytes, activations_.kinds().kinds[kind]);
+        }
     }
-    return graph_terms({workload_, layout, costs, kinds.bytes, kinds.dense, kinds.mixture, held.chunks, held.alive,
-                        residency(layout, pp_rank, policy), calibration_.graph_node_bytes});
+    return graph_terms({workload_, layout, costs, activations_.kinds(), kinds, held.chunks, held.alive, residency(layout, pp_rank, policy),
+                        calibration_.graph_node_bytes});
 }
 
 const GraphResidency& RankGraphs::residency(const Layout& layout, int pp_rank, GraphPolicy policy) {

@@ -9,6 +9,12 @@ bool takes_as_long(const ChunkCensus& a, const ChunkCensus& b) {
     return a.kinds == b.kinds && a.mtp == b.mtp && a.embedding == b.embedding && a.loss == b.loss;
 }
 
+void count_neighbours(std::vector<ChunkCensus::Neighbours>& all, std::size_t kind, std::size_t next) {
+    auto found = std::find_if(all.begin(), all.end(), [&](const auto& pair) { return pair.kind == kind && pair.next == next; });
+    if (found == all.end()) found = all.insert(found, {static_cast<std::uint16_t>(kind), static_cast<std::uint16_t>(next), 0});
+    ++found->count;
+}
+
 }  // namespace
 
 ChunkCensus& ChunkCensus::operator+=(const ChunkCensus& other) {
@@ -29,11 +35,9 @@ ChunkCensus census_of(const LayerKinds& kinds, const StageChunk& chunk) {
     for (std::int64_t layer = 0; layer < chunk.first_decoder; ++layer) counts.first_mixture += kinds.kinds[kind_of(layer)].mixture ? 1 : 0;
     for (std::int64_t i = 0; i < chunk.decoders; ++i) {
         const std::size_t kind = kind_of(chunk.first_decoder + i);
-        const bool mixture = kinds.kinds[kind].mixture;
-        if (i > 0 && mixture != counts.ends_with_mixture) ++(mixture ? counts.dense_then_mixture : counts.mixture_then_dense);
-        ++(mixture ? counts.mixture : counts.dense);
+        ++(kinds.kinds[kind].mixture ? counts.mixture : counts.dense);
         ++counts.kinds[kind];
-        counts.ends_with_mixture = mixture;
+        if (i > 0) count_neighbours(counts.neighbours, kinds.of_layer[static_cast<std::size_t>(chunk.first_decoder + i - 1)], kind);
     }
     counts.mtp = chunk.mtp;
     counts.embedding = chunk.embedding;

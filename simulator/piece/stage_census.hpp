@@ -14,14 +14,17 @@ struct ChunkCensus {
     std::vector<std::int32_t> kinds;      ///< decoder layers by index of their kind; empty: none
     std::int64_t dense = 0, mixture = 0;  ///< number of layers without experts, and with them, over all kinds
     std::int64_t first_mixture = 0;       ///< number of MoE layers of the model before this chunk
-    std::int64_t dense_then_mixture = 0;  ///< number of dense layers directly followed by a MoE layer in this chunk
-    std::int64_t mixture_then_dense = 0;
-    bool ends_with_mixture = false;  ///< its last layer is MoE, not counting multi-token predictions
+    /// Number of layers of one kind directly followed by one of another, or of the same, in this chunk.
+    struct Neighbours {
+        std::uint16_t kind = 0, next = 0;
+        std::int32_t count = 0;
+    };
+    std::vector<Neighbours> neighbours;
     std::int64_t mtp = 0;
     bool embedding = false;
     bool loss = false;
     [[nodiscard]] std::int64_t layers() const { return dense + mixture; }
-    /// Adds another chunk's layers and ends; does not update the counts of the layers' order.
+    /// Adds another chunk's layers and ends; does not update the counts of neighbours.
     ChunkCensus& operator+=(const ChunkCensus& other);
 };
 

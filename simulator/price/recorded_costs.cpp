@@ -417,16 +417,9 @@ struct RecordedCosts::State {
         sizes.switches = key.shard.switches;
         const DenseCosts& pieces = dense_costs(shard, sizes, key.links);
         LayerCosts costs;
-        if (!pieces.mixers.empty()) costs.attention = pieces.mixers.front().whole;
-        if (!pieces.feed_forwards.empty()) costs.dense_mlp = pieces.feed_forwards.front();
         const auto mixture_of = [&](int feed_forward) -> const MixtureCosts& {
             return mixture_costs(shard, sizes, key.links, static_cast<std::size_t>(feed_forward));
         };
-        if (with_mixtures && kinds.mixture() != LayerKindHalves::kNone) {
-            const MixtureCosts& mixture = mixture_of(kinds.mixture());
-            costs.experts = mixture.all;
-            costs.router = mixture.router;
-        }
         costs.layers.reserve(kinds.size());
         for (const LayerKindHalves& kind : kinds.kinds) {
             LayerCosts::Layer& layer = costs.layers.emplace_back();
@@ -434,15 +427,20 @@ struct RecordedCosts::State {
             if (kind.mixer != LayerKindHalves::kNone) {
                 const MixerCosts& mixer = pieces.mixers[static_cast<std::size_t>(kind.mixer)];
                 layer.cost = kind.windowed ? mixer.windowed : mixer.whole;
+                layer.mixer = KernelCounts(layer.cost);
             }
             if (kind.mixture) {
                 if (!with_mixtures) continue;
                 const MixtureCosts& mixture = mixture_of(kind.feed_forward);
                 const PieceCost mixer = layer.cost;
                 layer.cost += mixture.all;
+                layer.feed_forward = KernelCounts(mixture.all);
+                layer.router = KernelCounts(mixture.router);
                 if (key.paired && !shard.of_division) hide_exchanges(layer, mixer, mixture.nodes, shard);
             } else if (kind.feed_forward != LayerKindHalves::kNone) {
-                layer.cost += pieces.feed_forwards[static_cast<std::size_t>(kind.feed_forward)];
+                const PieceCost& feed_forward = pieces.feed_forwards[static_cast<std::size_t>(kind.feed_forward)];
+                layer.cost += feed_forward;
+                layer.feed_forward = KernelCounts(feed_forward);
             }
         }
         costs.embedding = pieces.embedding;

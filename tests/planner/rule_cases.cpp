@@ -499,18 +499,6 @@ std::vector<Case> rule_cases() {
              work.training.megatron.weight_shards.dense = 2;
          },
          {"not predicted are weight shards (GTP) of recomputed modules", "leave that out", "--tensor-parallel-num-weight-shards"}},
-        {"layers_in_bf16_are_predicted",
-         "llama3-8b",
-         8,
-         plain,
-         [](Workload& work, Layout& layout) {
-             layout.engine = Engine::megatron;
-             layout.cuda_graphs.add(CudaGraphScope::attn);
-             work.training.precision = Precision::fp8;
-             work.training.megatron.fp8_recipe = Fp8Recipe::tensorwise;
-             work.training.megatron.bf16_layers_at_end = 1;
-         },
-         {"not predicted are first and last layers in bf16", "--first-last-layers-bf16", "leave the graphs out"}},
     };
 }
 

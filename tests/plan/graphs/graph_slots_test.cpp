@@ -177,6 +177,13 @@ TEST(GraphScopes, CaptureExpertsOnlyWhereTheirShapesAreFixed) {
     EXPECT_THAT(refusal({attn, moe_router}, ModelSpec{}), HasSubstr("needs experts"));
 }
 
+Layer layer_of(std::optional<Mixer> mixer, std::optional<FeedForward> feed_forward) {
+    Layer made;
+    made.mixer = std::move(mixer);
+    made.feed_forward = std::move(feed_forward);
+    return made;
+}
+
 TEST(GraphScopes, AreUsuallyAllThatStaticShapesAllow) {
     using enum CudaGraphScope;
     EXPECT_EQ(usual_graph_scopes(ModelSpec{}), EnumSet{layer});
@@ -184,7 +191,7 @@ TEST(GraphScopes, AreUsuallyAllThatStaticShapesAllow) {
     for (const ModelSpec& model : {experts(TokenDispatcher::all_to_all, 0, false), experts(TokenDispatcher::all_to_all, 1.5, false),
                                    experts(TokenDispatcher::all_gather, 0, false), experts(TokenDispatcher::deep_ep, 0, false)}) {
         EXPECT_EQ(refusal(usual_graph_scopes(model), model), "");
-        EXPECT_TRUE(captures_layer(usual_graph_scopes(model), LayerKind::moe));
+        EXPECT_TRUE(captured_halves(usual_graph_scopes(model), layer_of({}, Mixture{})).any());
     }
 }
 
@@ -220,12 +227,23 @@ TEST(GraphScopes, AreReadAsWordsWithCommas) {
 
 TEST(GraphScopes, CaptureTheLayersThatHaveWhatTheyName) {
     using enum CudaGraphScope;
-    EXPECT_TRUE(captures_layer({attn}, LayerKind::dense));
-    EXPECT_TRUE(captures_layer({mlp}, LayerKind::dense));
-    EXPECT_FALSE(captures_layer({mlp}, LayerKind::moe));
-    EXPECT_TRUE(captures_layer({moe_router}, LayerKind::moe));
-    EXPECT_FALSE(captures_layer({moe_router}, LayerKind::dense));
-    EXPECT_FALSE(captures_layer({}, LayerKind::dense));
+    const Layer dense = layer_of(Attention{}, Mlp{}), mixture = layer_of(Attention{}, Mixture{});
+    EXPECT_TRUE(captured_halves({attn}, dense).mixer);
+    EXPECT_FALSE(captured_halves({attn}, dense).feed_forward);
+    EXPECT_TRUE(captured_halves({mlp}, dense).feed_forward);
+    EXPECT_FALSE(captured_halves({mlp}, mixture).any());
+    EXPECT_TRUE(captured_halves({moe_router}, mixture).router);
+    EXPECT_FALSE(captured_halves({moe_router}, dense).any());
+    EXPECT_FALSE(captured_halves({}, dense).any());
+    EXPECT_FALSE(captured_halves({full_iteration}, dense).any());
+    // Layers of hybrids have one half.
+    const Layer scan = layer_of(Mamba2{}, {}), attention = layer_of(GatedDeltaNet{}, {}), experts = layer_of({}, Mixture{});
+    EXPECT_TRUE(captured_halves({mamba}, scan).mixer);
+    EXPECT_FALSE(captured_halves({attn, mlp}, scan).any());
+    EXPECT_TRUE(captured_halves({attn}, attention).mixer);
+    EXPECT_FALSE(captured_halves({attn, mamba}, experts).any());
+    const CapturedHalves whole = captured_halves({layer}, experts);
+    EXPECT_TRUE(whole.feed_forward && !whole.mixer && !whole.router);
 }
 
 TEST(GraphScopes, NameTheTensorsThatLeaveTheRouter) {

@@ -12,6 +12,7 @@
 
 #include "plan/graphs/graph_scopes.hpp"
 #include "plan/graphs/graph_slots.hpp"
+#include "plan/parameters/model_adapter.hpp"
 #include "plan/text/errors.hpp"
 #include "runtime/data/synthetic_stream.hpp"
 #include "runtime/training_run/training_run.hpp"
@@ -154,11 +155,7 @@ TEST_P(GraphRun, GivesTheBitsOfAnEagerRunAndIsAsPredicted) {
             const StageChunk& chunk = layout.split->chunk(stage, c);
             std::int64_t captured = 0;
             for (std::int64_t i = 0; i < chunk.decoders; ++i)
-                captured += captures_layer(GetParam().scopes, GetParam().experts && run.task.model.is_moe_layer(chunk.first_decoder + i)
-                                                                  ? LayerKind::moe
-                                                                  : LayerKind::dense)
-                                ? 1
-                                : 0;
+                captured += captured_halves(GetParam().scopes, typed_layer(run.task.model, chunk.first_decoder + i)).any() ? 1 : 0;
             chunks.push_back({{0, captured}});
         }
         const GraphCounts counts = count_graphs(schedule, stage, chunks, GraphPolicy::slots);

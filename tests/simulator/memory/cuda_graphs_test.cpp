@@ -2,6 +2,7 @@
 
 #include "simulator/memory/cuda_graphs.hpp"
 
+#include <algorithm>
 #include <map>
 #include <numeric>
 
@@ -45,12 +46,19 @@ std::int64_t activations_and_graphs(const MemoryBreakdown& b) {
 }
 
 /// name -> bytes of one layer and microbatch
-std::map<std::string, std::int64_t> boundary_of(const Workload& workload, const Layout& layout, LayerKind kind) {
-    CostModel model(workload, ideal_calibration());
+std::map<std::string, std::int64_t> boundary_of(const Workload& workload, const Layout& layout, bool mixture) {
+    const LayerKinds kinds = layer_kinds(workload.model);
+    const auto kind = std::find_if(kinds.kinds.begin(), kinds.kinds.end(), [&](const auto& each) { return each.mixture == mixture; });
     std::map<std::string, std::int64_t> bytes;
-    for (const auto& tensor : graphed_layer(workload, layout, model.costs(layout), kind, policy_of(layout)).boundary)
+    for (const auto& tensor :
+         graphed_layer(workload, layout, kinds, static_cast<std::size_t>(kind - kinds.kinds.begin()), policy_of(layout)).boundary)
         bytes[std::string(tensor.name)] = tensor.bytes;
     return bytes;
+}
+
+KeptAndTaken mixture_bytes(const Workload& workload, const Layout& layout) {
+    ActivationMemory memory(workload);
+    return memory.pieces(layout).feed_forwards.at(static_cast<std::size_t>(memory.kinds().mixture()));
 }
 
 TEST(CudaGraphMemory, WithoutGraphsIsNothing) {
@@ -148,10 +156,10 @@ TEST(CudaGraphMemory, OfTheRouterIsWhatTheExpertsNeed) {
     request.etp = 1;
     request.cuda_graphs = {attn, moe_router};
     const Layout layout = planner::make_layout(request, workload);
-    EXPECT_EQ(boundary_of(workload, layout, LayerKind::moe),
+    EXPECT_EQ(boundary_of(workload, layout, true),
               (std::map<std::string, std::int64_t>{
                   {"hidden_states", kStream}, {"probabilities", 512 * 2 * 4}, {"routing_map", 512 * 2 * 4}, {"residual", kStream}}));
-    EXPECT_EQ(boundary_of(workload, layout, LayerKind::dense), (std::map<std::string, std::int64_t>{{"hidden_states", kStream}}));
+    EXPECT_EQ(boundary_of(workload, layout, false), (std::map<std::string, std::int64_t>{{"hidden_states", kStream}}));
     // All of it is kept for the backward anyway.
     request.cuda_graphs = {};
     EXPECT_EQ(activations_and_graphs(memory_of(workload, layout).breakdown),
@@ -178,23 +186,23 @@ TEST(CudaGraphMemory, OfPreprocessIsEachTensorOfTheDispatcher) {
                                                {"reversed_permutation_map", 1024 * 4},
                                                {"routing_map", 0},
                                                {"shared_experts_output", kStream}};
-    EXPECT_EQ(boundary_of(workload, layout, LayerKind::moe), wanted);
+    EXPECT_EQ(boundary_of(workload, layout, true), wanted);
     workload.model.moe->shared_gate = true;  // within
-    EXPECT_EQ(boundary_of(workload, layout, LayerKind::moe), wanted);
+    EXPECT_EQ(boundary_of(workload, layout, true), wanted);
     // Without attention in the graph the residual is its input once more.
     request.cuda_graphs = {moe_router, moe_preprocess};
     wanted["residual"] = 0;
-    EXPECT_EQ(boundary_of(workload, planner::make_layout(request, workload), LayerKind::moe), wanted);
+    EXPECT_EQ(boundary_of(workload, planner::make_layout(request, workload), true), wanted);
     request.ep = 1;
     wanted["tokens_per_expert"] = 8 * 4;
-    EXPECT_EQ(boundary_of(workload, planner::make_layout(request, workload), LayerKind::moe), wanted);
+    EXPECT_EQ(boundary_of(workload, planner::make_layout(request, workload), true), wanted);
     // Padded experts have as many rows whatever they are.
     workload.model.moe->capacity_factor = 1.5;
     workload.model.moe->pad_to_capacity = true;
     wanted["tokens_per_expert"] = 0;
     wanted["permuted_hidden_states"] = 3 * kStream;
     wanted["probabilities"] = wanted["reversed_permutation_map"] = 1536 * 4;
-    EXPECT_EQ(boundary_of(workload, planner::make_layout(request, workload), LayerKind::moe), wanted);
+    EXPECT_EQ(boundary_of(workload, planner::make_layout(request, workload), true), wanted);
 }
 
 TEST(CudaGraphMemory, OfPreprocessLeavesTokensOfFlexibleDispatchersAsTheyAre) {
@@ -205,11 +213,11 @@ TEST(CudaGraphMemory, OfPreprocessLeavesTokensOfFlexibleDispatchersAsTheyAre) {
     request.engine = Engine::megatron;
     request.cuda_graphs = {attn, moe_router, moe_preprocess};
     workload.model.moe->dispatcher = TokenDispatcher::hybrid_ep;
-    EXPECT_EQ(boundary_of(workload, planner::make_layout(request, workload), LayerKind::moe),
+    EXPECT_EQ(boundary_of(workload, planner::make_layout(request, workload), true),
               (std::map<std::string, std::int64_t>{
                   {"hidden_states", kStream}, {"probabilities", 512 * 8 * 2}, {"routing_map", 512 * 8}, {"residual", kStream}}));
     workload.model.moe->dispatcher = TokenDispatcher::deep_ep;
-    EXPECT_EQ(boundary_of(workload, planner::make_layout(request, workload), LayerKind::moe),
+    EXPECT_EQ(boundary_of(workload, planner::make_layout(request, workload), true),
               (std::map<std::string, std::int64_t>{
                   {"hidden_states", kStream}, {"probabilities", 512 * 2 * 4}, {"expert_indices", 512 * 2 * 8}, {"residual", kStream}}));
 }
@@ -224,13 +232,13 @@ TEST(CudaGraphMemory, OfPreprocessFollowsMegatronsSwitches) {
     request.engine = Engine::megatron;
     request.cuda_graphs = {attn, moe_router, moe_preprocess};
     const Layout layout = planner::make_layout(request, workload);
-    auto found = boundary_of(workload, layout, LayerKind::moe);
+    auto found = boundary_of(workload, layout, true);
     EXPECT_EQ(found["reversed_permutation_map"], 512 * 17 * 4);
     EXPECT_EQ(found["probabilities"], 1024 * 2);
     EXPECT_EQ(found["shared_experts_output"], kStream);
     EXPECT_FALSE(found.contains("shared_experts_fc1_input"));
     workload.training.megatron.moe_shared_expert_overlap = workload.training.megatron.router_fp32 = true;
-    found = boundary_of(workload, layout, LayerKind::moe);
+    found = boundary_of(workload, layout, true);
     EXPECT_EQ(found["probabilities"], 1024 * 4);
     EXPECT_EQ(found["shared_experts_fc1_input"], kStream);
     EXPECT_FALSE(found.contains("shared_experts_output"));
@@ -318,7 +326,7 @@ TEST(CudaGraphMemory, OfPaddedExpertsIsWhatTheCapacityAdds) {
     Workload padded = workload;
     padded.model.moe->capacity_factor = 1.5;
     padded.model.moe->pad_to_capacity = true;
-    const std::int64_t more = ActivationMemory(padded).pieces(layout).mixture.kept - ActivationMemory(workload).pieces(layout).mixture.kept;
+    const std::int64_t more = mixture_bytes(padded, layout).kept - mixture_bytes(workload, layout).kept;
     EXPECT_GE(more, half.extra_bytes);
     EXPECT_LE(more, half.extra_bytes + 512 * 12);
 }
@@ -354,7 +362,7 @@ TEST(CudaGraphMemory, OfTheRouterTakesTheGradientsOfItsInputAndOfTheNorms) {
     const std::int64_t alone = router_of(workload, Engine::mgplan).taken;
     // Either with the logits' gradient or with the sums over rows that the weight's gradient is made of.
     EXPECT_GT(alone, kStream + 2 * 1024 * 4);
-    EXPECT_LT(alone, ActivationMemory(workload).pieces(layout_of(workload, {moe_router}, 1)).mixture.taken);
+    EXPECT_LT(alone, mixture_bytes(workload, layout_of(workload, {moe_router}, 1)).taken);
     const std::int64_t of_megatron = router_of(workload, Engine::megatron).taken;
     workload.model.moe->shared_ffn = 4096;
     EXPECT_GT(router_of(workload, Engine::mgplan).taken, alone) << "with the shared experts";
@@ -370,8 +378,7 @@ TEST(CudaGraphMemory, OfTheRouterAddsNoTablesOfAllExperts) {
     const MemoryBreakdown graphs = memory_of(workload, layout_of(workload, {moe_router}, 1)).breakdown;
     EXPECT_EQ(activations_and_graphs(graphs), activations_and_graphs(eager));
     workload.training.megatron.router_fp32 = true;
-    EXPECT_EQ(boundary_of(workload, layout_of(workload, {moe_router}, 1, Engine::megatron), LayerKind::moe).at("probabilities"),
-              512 * 64 * 4);
+    EXPECT_EQ(boundary_of(workload, layout_of(workload, {moe_router}, 1, Engine::megatron), true).at("probabilities"), 512 * 64 * 4);
 }
 
 TEST(CudaGraphMemory, ShortensNoStepThatTheDeviceBounds) {
