@@ -169,8 +169,10 @@ void PassTimes::add(StageTime& time, std::size_t place, double count, bool recom
         const std::size_t kinds = costs.layers.size();
         if (place <= kinds + kPrediction) {
             const LayerCosts::Layer& layer = place < kinds ? costs.layers[place] : costs.mtp;
-            const std::size_t kind = place < kinds ? place : in_.kinds.of_prediction;
-            known.emplace(layer.cost, layer.hidden, recomputed, in_, replayed_kernels(in_, layer, kind));
+            KernelCounts replayed;
+            if (place < kinds || in_.kinds.prediction_in_graphs)
+                replayed = replayed_kernels(in_, layer, place < kinds ? place : in_.kinds.of_prediction);
+            known.emplace(layer.cost, layer.hidden, recomputed, in_, replayed);
         } else {
             known.emplace(place == kinds + kEmbedding ? costs.embedding : costs.head, PassPair{}, recomputed, in_, KernelCounts{});
         }

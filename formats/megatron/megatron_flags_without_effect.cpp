@@ -194,7 +194,7 @@ constexpr std::array kFlagsWithoutEffect{
               "num-classes patch-dim vision-pretraining-type dsa-indexer-k-norm-epsilon dsa-indexer-loss-coeff "
               "inference-cuda-graph-scope inference-grouped-gemm-backend inference-moe-token-dispatcher-type "
               "moe-hybridep-num-blocks-permute moe-hybridep-num-blocks-unpermute "
-              "moe-hybridep-num-sms-preprocessing moe-router-quantile-balancing-ema mtp-hybrid-override-pattern "
+              "moe-hybridep-num-sms-preprocessing moe-router-quantile-balancing-ema "
               "mup-attn-scale-power mup-base-head-dim mup-base-hidden-size mup-embedding-mult mup-output-mult mup-width-mult "
               "qk-clip-alpha qk-clip-threshold dump-param-to-param-group-map grpo-clamp-eps-lower grpo-clamp-eps-upper "
               "grpo-entropy-term-weight grpo-group-size grpo-iterations grpo-kl-beta grpo-prompts-per-step langrl-env-config "

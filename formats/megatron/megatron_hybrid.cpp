@@ -56,6 +56,18 @@ bool is_letter_of_mixer(char letter) {
     return letter != 0 && std::any_of(all.begin(), all.end(), [&](const MegatronMixer& mixer) { return mixer.letter == letter; });
 }
 
+bool is_feed_forward(char letter) {
+    return letter == kMlpLetter || letter == kExpertsLetter;
+}
+
+/// True if the layers of a depth of multi-token prediction are the halves of one: a mixer, a feed-forward, or both in this order, as in
+/// Nemotron 3 Super.
+bool predicts_one_layer(const HybridPattern& pattern) {
+    const std::string& depth = pattern.prediction;
+    if (depth.size() == 2) return !is_feed_forward(depth[0]) && is_feed_forward(depth[1]);
+    return depth.size() == 1;
+}
+
 HybridPattern parsed_pattern(std::string_view flag, const std::string& text) {
     HybridPattern pattern;
     pattern.flag = flag;
@@ -65,7 +77,12 @@ HybridPattern parsed_pattern(std::string_view flag, const std::string& text) {
         pattern.layers += segment;
         pattern.segments.push_back(static_cast<std::int64_t>(segment.size()));
     }
-    for (std::size_t i = 1; i < parts.size(); ++i) pattern.predicted += parts[i].empty() ? 0 : 1;
+    for (std::size_t i = 1; i < parts.size(); ++i) {
+        if (parts[i].empty()) continue;
+        if (pattern.prediction.empty()) pattern.prediction = parts[i];
+        pattern.depths_differ |= parts[i] != pattern.prediction;
+        ++pattern.depths;
+    }
     return pattern;
 }
 
@@ -109,11 +126,16 @@ class Compositions {
 public:
     explicit Compositions(ModelSpec& model) : model_(model) {}
     void add(const std::string& name, std::vector<LayerPart> mixer, std::vector<LayerPart> feed_forward) {
+        model_.composition_of_layer.push_back(index_of(name, std::move(mixer), std::move(feed_forward)));
+    }
+    /// The number of a kind of layer, which is added where it is new.
+    std::uint16_t index_of(const std::string& name, std::vector<LayerPart> mixer, std::vector<LayerPart> feed_forward) {
         LayerComposition layer{name, {norm_part(model_, (mixer.empty() ? 0 : 1) + (feed_forward.empty() ? 0 : 1))}};
         for (auto* half : {&mixer, &feed_forward}) layer.parts.insert(layer.parts.end(), half->begin(), half->end());
         const auto found = std::find(model_.compositions.begin(), model_.compositions.end(), layer);
-        model_.composition_of_layer.push_back(static_cast<std::uint16_t>(found - model_.compositions.begin()));
+        const auto index = static_cast<std::uint16_t>(found - model_.compositions.begin());
         if (found == model_.compositions.end()) model_.compositions.push_back(std::move(layer));
+        return index;
     }
 
 private:
@@ -153,21 +175,43 @@ void compose_pattern(FlagReader& flags, ModelSpec& model, const HybridPattern& p
     for (const MegatronMixer& mixer : megatron_mixers()) {
         if (pattern.holds(mixer.letter)) mixers[mixer.letter] = mixer.read(flags, model);
     }
+    const auto feed_forward_of = [&](char letter) {
+        return letter == kExpertsLetter ? expert_parts(model) : std::vector{mlp_part(model, model.ffn, model.mlp_bias)};
+    };
     for (const char letter : pattern.layers) {
         if (const auto mixer = mixers.find(letter); mixer != mixers.end())
             layers.add(mixer->second.kind, {mixer->second}, {});
-        else if (letter != kExpertsLetter)
-            layers.add("mlp", {}, {mlp_part(model, model.ffn, model.mlp_bias)});
-        else if (model.moe)
-            layers.add("moe", {}, expert_parts(model));
+        else
+            layers.add(letter == kExpertsLetter ? "moe" : "mlp", {}, feed_forward_of(letter));
     }
+    if (!predicts_one_layer(pattern)) return;
+    std::string name;
+    std::vector<LayerPart> mixer, feed_forward;
+    for (const char letter : pattern.prediction) {
+        name += name.empty() ? "" : "+";
+        if (is_feed_forward(letter)) {
+            name += letter == kExpertsLetter ? "moe" : "mlp";
+            feed_forward = feed_forward_of(letter);
+        } else {
+            mixer = {mixers.at(letter)};
+            name += mixer.front().kind;
+        }
+    }
+    model.mtp_layers = pattern.depths;
+    model.composition_of_prediction = layers.index_of(name, std::move(mixer), std::move(feed_forward));
 }
 
 }  // namespace
 
 std::optional<HybridPattern> hybrid_pattern(FlagReader& flags) {
     for (const auto* flag : kPatternFlags) {
-        if (flags.has(flag)) return parsed_pattern(flag, flags.raw(flag));
+        if (!flags.has(flag)) continue;
+        HybridPattern pattern = parsed_pattern(flag, flags.raw(flag));
+        if (pattern.depths == 0) {
+            pattern.prediction = flags.raw("--mtp-hybrid-override-pattern");
+            pattern.depths = pattern.prediction.empty() ? 0 : parse_integer(flags.raw("--mtp-num-layers")).value_or(0);
+        }
+        return pattern;
     }
     if (!flags.has("--is-hybrid-model") && !flags.has("--hybrid-attention-ratio") && !flags.has("--hybrid-mlp-ratio")) return std::nullopt;
     const auto ratio = [&](std::string_view flag) { return parse_real(flags.raw(flag)).value_or(0); };
@@ -203,13 +247,13 @@ void check_hybrid(FlagReader& flags, const HybridPattern& pattern) {
         return;
     }
     std::set<char> wrong;
-    for (const char letter : pattern.layers) {
+    for (const char letter : pattern.layers + pattern.prediction) {
         if (letter == 'D' || letter == '+') {
             flags.problem("{}: '{}' is sparse or latent attention, which no layer of a hybrid here computes; give * for attention",
                           pattern.flag, letter);
             return;
         }
-        if (letter != kMlpLetter && letter != kExpertsLetter && !is_letter_of_mixer(letter)) wrong.insert(letter);
+        if (!is_feed_forward(letter) && !is_letter_of_mixer(letter)) wrong.insert(letter);
     }
     if (!wrong.empty())
         flags.problem(
@@ -227,10 +271,17 @@ void check_hybrid(FlagReader& flags, const HybridPattern& pattern) {
             "remove it, and write stages into the pattern with |");
     if (piped)
         exclude({"--decoder-first-pipeline-num-layers", "--decoder-last-pipeline-num-layers"}, "remove it, for | in the pattern says so");
-    if (pattern.predicted > 0 || flags.has("--mtp-num-layers")) {
+    if (pattern.depths_differ)
+        flags.problem("{}: the patterns after / differ; give the same layers for each depth of multi-token prediction", pattern.flag);
+    if (pattern.depths > ModelLimits::mtp_layers)
+        flags.problem("{} has {} depths of multi-token prediction; give at most {}", pattern.flag, pattern.depths, ModelLimits::mtp_layers);
+    // Without a pattern for them HybridModel makes no layers of multi-token prediction.
+    if (pattern.depths == 0) flags.idle("--mtp-num-layers");
+    if (pattern.depths > 0) (void)flags.text("--mtp-hybrid-override-pattern");
+    if (pattern.depths > 0 && !predicts_one_layer(pattern)) {
         const std::string_view named = flags.has("--mtp-num-layers") ? "--mtp-num-layers" : std::string_view(pattern.flag);
-        flags.not_computed(named, "multi-token prediction of hybrids", Decides::fit);
-        flags.not_computed("--mtp-use-repeated-layer", "multi-token prediction of hybrids", Decides::fit);
+        for (const std::string_view flag : {named, std::string_view("--mtp-use-repeated-layer")})
+            flags.not_computed(flag, "multi-token prediction of more than a mixer and a feed-forward", Decides::fit);
     }
     const bool experts = pattern.holds(kExpertsLetter);
     if (experts && !flags.has("--num-experts"))
@@ -284,6 +335,7 @@ void compose_hybrid(FlagReader& flags, ModelSpec& model, const std::optional<Hyb
             flags.not_computed(pattern->flag, "gated delta nets (G) with LayerNorm, predicted with RMSNorm", Decides::fit_and_legal);
             model.normalization = Normalization::rms_norm;
         }
+        model.mtp_layers = 0;
         compose_pattern(flags, model, *pattern);
         if (model.moe) {
             for (std::size_t i = 0; i < model.moe_layers.size(); ++i) model.moe_layers[i] = pattern->layers[i] == kExpertsLetter;
@@ -299,6 +351,7 @@ void compose_hybrid(FlagReader& flags, ModelSpec& model, const std::optional<Hyb
                 flags.not_computed(flag, "gated delta nets with LayerNorm", Decides::fit);
             return;
         }
+        model.mtp_layers = 0;
         Compositions layers(model);
         const LayerPart delta = delta_nets_row.read(flags, model);
         const std::vector<bool> is_delta = delta_net_layers(flags, model.layers);
@@ -311,7 +364,6 @@ void compose_hybrid(FlagReader& flags, ModelSpec& model, const std::optional<Hyb
         }
     }
     model.beside_layers = {norm_part(model, 1)};
-    model.mtp_layers = 0;
 }
 
 std::optional<std::string> stages_of_pattern(const HybridPattern& pattern) {
@@ -319,6 +371,7 @@ std::optional<std::string> stages_of_pattern(const HybridPattern& pattern) {
     std::vector<std::string> stages;
     for (const std::int64_t layers : pattern.segments) stages.emplace_back(static_cast<std::size_t>(layers), 't');
     stages.front().insert(0, "E");
+    if (predicts_one_layer(pattern)) stages.back().append(static_cast<std::size_t>(pattern.depths), 'm');
     stages.back() += 'L';
     return compact_pipeline_layout(stages);
 }

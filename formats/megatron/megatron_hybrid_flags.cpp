@@ -67,10 +67,12 @@ void refuse_other_mixers(const Plan& plan, const LayerKinds& kinds) {
     }
 }
 
-char letter_of(const LayerKinds& kinds, const LayerKindHalves& kind) {
-    if (kind.mixture) return 'E';
-    const LayerHalf* const mixer = mixer_of(kinds, kind);
-    return mixer == nullptr ? '-' : row_of(*mixer).letter;
+/// A letter for each half of a kind of layer.
+std::string letters_of(const LayerKinds& kinds, const LayerKindHalves& kind) {
+    std::string letters;
+    if (const LayerHalf* const mixer = mixer_of(kinds, kind)) letters += row_of(*mixer).letter;
+    if (kind.feed_forward != LayerKindHalves::kNone) letters += kind.mixture ? 'E' : '-';
+    return letters;
 }
 
 std::string pattern_of(const Plan& plan, const LayerKinds& kinds) {
@@ -81,9 +83,12 @@ std::string pattern_of(const Plan& plan, const LayerKinds& kinds) {
             const StageChunk& held = split.chunk(rank, chunk);
             if (chunk + rank > 0) pattern += '|';
             for (std::int64_t i = 0; i < held.decoders; ++i)
-                pattern += letter_of(kinds, kinds.kinds[kinds.of_layer[static_cast<std::size_t>(held.first_decoder + i)]]);
+                pattern += letters_of(kinds, kinds.kinds[kinds.of_layer[static_cast<std::size_t>(held.first_decoder + i)]]);
+            if (held.mtp > 0 && !held.loss) refuse_layers(plan, "multi-token prediction on another stage than the loss");
         }
     }
+    for (std::int64_t depth = 0; depth < plan.model.mtp_layers; ++depth)
+        pattern += "/" + letters_of(kinds, kinds.kinds[kinds.of_prediction]);
     return pattern;
 }
 
@@ -92,7 +97,7 @@ int halves(const LayerKindHalves& kind) {
 }
 
 bool by_pattern(const LayerKinds& kinds) {
-    return std::all_of(kinds.kinds.begin(), kinds.kinds.end(), [](const LayerKindHalves& kind) { return halves(kind) == 1; });
+    return std::all_of(kinds.of_layer.begin(), kinds.of_layer.end(), [&](std::uint16_t kind) { return halves(kinds.kinds[kind]) == 1; });
 }
 
 void read_layers(FlagReader& flags, Job& job) {
@@ -132,7 +137,7 @@ void write_layers(FlagWriter& out, const Job& /*job*/) {
 }
 
 constexpr std::array kLayerFlags{
-    FlagRow{"spec=+ hybrid-layer-pattern= hybrid-override-pattern= hybrid-attention-ratio= hybrid-mlp-ratio= is-hybrid-model "
+    FlagRow{"spec=+ hybrid-layer-pattern= hybrid-override-pattern= mtp-hybrid-override-pattern= hybrid-attention-ratio= hybrid-mlp-ratio= is-hybrid-model "
             "experimental-attention-variant= linear-attention-type= linear-attention-freq= mamba-state-dim= mamba-head-dim= "
             "mamba-num-heads= mamba-num-groups= linear-conv-kernel-dim= linear-key-head-dim= linear-value-head-dim= linear-num-key-heads= "
             "linear-num-value-heads=",

@@ -68,6 +68,7 @@ bool may_predict_more(const ModelSpec& model, std::optional<MegatronVersion> ver
 /// Removes multi-token prediction from the model, and its layers from the stages.
 void leave_out_predictions(Job& job) {
     job.model.mtp_layers = 0;
+    job.model.composition_of_prediction.reset();
     if (!job.layout || !job.layout->split || !job.layout->split->pipeline_layout) return;
     auto stages = parse_pipeline_layout(*job.layout->split->pipeline_layout);
     for (std::string& stage : stages) std::erase(stage, 'm');

@@ -72,9 +72,10 @@ void read_model(FlagReader& flags, Job& job) {
     if (model.mla && model.rotary_scaling.empty()) model.rotary_scaling_values = {};
     read_topic(flags, kVocabularyTopic, job);
     read_topic(flags, kDropoutTopic, job);
+    if (hybrid) model.mtp_layers = hybrid->depths;  // arguments.py takes the pattern's number
     model.mtp_repeated = model.mtp_repeated && model.mtp_layers > 1;
     if (!model.mtp_repeated) flags.idle("--mtp-use-repeated-layer");
-    if (!hybrid || hybrid->layers.find('E') != std::string::npos) read_mixture(flags, job);
+    if (!hybrid || hybrid->holds('E')) read_mixture(flags, job);
     read_lengths(flags, job);
     read_topic(flags, kBatchTopic, job);
     read_topic(flags, kLayerTopic, job);

@@ -11,6 +11,7 @@
 #include "model/ops/checks.hpp"
 #include "model/ops/elementwise.hpp"
 #include "plan/layout/rank_groups.hpp"
+#include "plan/parameters/model_adapter.hpp"
 #include "plan/text/errors.hpp"
 #include "plan/training/own_fp8.hpp"
 
@@ -202,9 +203,8 @@ StepReport RankTrainer::report_of(std::span<const double> values) const {
     StepReport report;
     report.loss = values[kLoss] / static_cast<double>(task_.batch.global_batch * task_.batch.sequence);
     if (context_.auxiliary_loss.defined()) {
-        // Layers of multi-token prediction are of the last one's kind.
-        const auto mixtures =
-            std::count(model.moe_layers.begin(), model.moe_layers.end(), true) + (model.moe_layers.back() ? model.mtp_layers : 0);
+        const bool in_predictions = model.mtp_layers > 0 && feed_forward_as<Mixture>(typed_layer(model, model.layers)) != nullptr;
+        const auto mixtures = std::count(model.moe_layers.begin(), model.moe_layers.end(), true) + (in_predictions ? model.mtp_layers : 0);
         report.auxiliary_loss = values[kAuxiliaryLoss] / static_cast<double>(mixtures * task_.layout.num_microbatches * task_.layout.dp());
     }
     for (std::int64_t i = 0; i < model.mtp_layers; ++i) {

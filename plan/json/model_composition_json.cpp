@@ -207,7 +207,8 @@ void composition_to_json(const ModelSpec& model, Json& json) {
         Json kinds = Json::array();
         for (const LayerComposition& kind : model.compositions)
             kinds.push_back(Json{{"name", kind.name}, {"parts", parts_to_json(kind.parts)}});
-        json["layer_kinds"] = Json{{"kinds", std::move(kinds)}, {"layers", runs_to_json(model.composition_of_layer)}};
+        Json& described = json["layer_kinds"] = Json{{"kinds", std::move(kinds)}, {"layers", runs_to_json(model.composition_of_layer)}};
+        if (model.composition_of_prediction) described["prediction"] = *model.composition_of_prediction;
     }
     if (!model.beside_layers.empty()) json["beside_layers"] = parts_to_json(model.beside_layers);
 }
@@ -258,6 +259,9 @@ void composition_from_json(JsonReader& reader, ModelSpec& model) {
             }
         }
         if (const Json* layers = nested.member("layers")) model.composition_of_layer = runs_from_json(*layers, where, reader.problems());
+        if (nested.member("prediction") != nullptr)
+            model.composition_of_prediction =
+                static_cast<std::uint16_t>(nested.integer("prediction", 0, static_cast<std::int64_t>(ModelLimits::layer_kinds) - 1));
         nested.finish();
     }
     if (const Json* parts = reader.member("beside_layers"))

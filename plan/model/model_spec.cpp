@@ -263,6 +263,14 @@ void check_compositions(Problems& problems, const ModelSpec& model, const std::s
         check(kind.parts, fmt::format("{}: layers of kind '{}'", where, kind.name.substr(0, 40)));
     check(model.beside_layers, where + ": beside_layers");
     if (model.compositions.empty() && model.composition_of_layer.empty()) return;
+    if (const auto kind = model.composition_of_prediction) {
+        if (*kind >= model.compositions.size())
+            problems.add("{}: layers of multi-token prediction are of kind {} of {}; count kinds from 0", where, *kind,
+                         model.compositions.size());
+        if (model.mtp_layers == 0)
+            problems.add("{}: layer_kinds name a kind for multi-token prediction, but mtp_layers = 0; remove it, or give mtp_layers",
+                         where);
+    }
     if (static_cast<std::int64_t>(model.composition_of_layer.size()) != model.layers)
         problems.add("{}: the list of the layers' kinds has {} entries for {} layers; give one entry per layer", where,
                      model.composition_of_layer.size(), model.layers);

@@ -230,6 +230,8 @@ struct ModelSpec {
     /// what else a command can do with it, it says. Empty: the fields describe all layers.
     std::vector<LayerComposition> compositions;
     std::vector<std::uint16_t> composition_of_layer;  ///< size = layers with compositions, else empty
+    /// The kind of the decoder layer of each depth of multi-token prediction; nothing: that of the last layer.
+    std::optional<std::uint16_t> composition_of_prediction;
     /// Tensors outside the layers, besides the table of words, the final norm and the output layer; also without compositions.
     std::vector<LayerPart> beside_layers;
     std::optional<std::int64_t> default_sequence;      ///< the preset's own sequence length (tokens)
@@ -240,6 +242,11 @@ struct ModelSpec {
     /// Layers of multi-token prediction whose weights `depths` of them need.
     [[nodiscard]] std::int64_t mtp_weights(std::int64_t depths) const { return mtp_repeated && depths > 1 ? 1 : depths; }
     [[nodiscard]] bool is_moe_layer(std::int64_t layer) const { return moe.has_value() && moe_layers.at(static_cast<std::size_t>(layer)); }
+    /// The index in compositions of one layer (from 0), of multi-token prediction from the number of layers on.
+    [[nodiscard]] std::uint16_t kind_of_parts(std::int64_t layer) const {
+        if (layer >= layers && composition_of_prediction) return *composition_of_prediction;
+        return composition_of_layer.at(static_cast<std::size_t>(layer < layers ? layer : layers - 1));
+    }
     /// The window of one layer (from 0); 0: it sees all before.
     [[nodiscard]] std::int64_t window_of_layer(std::int64_t layer) const {
         // Layers of multi-token prediction are like the last one.

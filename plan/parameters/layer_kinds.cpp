@@ -125,6 +125,11 @@ int LayerKinds::mixture() const {
     return found == feed_forwards.end() ? LayerKindHalves::kNone : static_cast<int>(found - feed_forwards.begin());
 }
 
+const LayerHalf& LayerKinds::mixer_of_prediction() const {
+    const int mixer = kinds[of_prediction].mixer;
+    return mixer == LayerKindHalves::kNone ? first_half() : mixers[static_cast<std::size_t>(mixer)];
+}
+
 bool attention_norm_stands_alone(const ModelSpec& model) {
     return (model.mla.has_value() || has_part_with(model, &PartTraits::projects_latents)) && model.pre_norms;
 }
@@ -139,8 +144,8 @@ LayerKinds layer_kinds(const ModelSpec& model, const MegatronSwitches& switches)
     } else {
         const ModelSpec one_layer = with_one_layer(model);
         std::vector<std::optional<LayerKindHalves>> known(model.compositions.size());
-        for (std::int64_t layer = 0; layer < model.layers; ++layer) {
-            const std::size_t composition = model.composition_of_layer[static_cast<std::size_t>(layer)];
+        for (std::int64_t layer = 0; layer < model.layers + (model.mtp_layers > 0 ? 1 : 0); ++layer) {
+            const std::size_t composition = model.kind_of_parts(layer);
             if (!known[composition]) known[composition] = halves_of_parts(one_layer, result, composition);
             layers.push_back(*known[composition]);
             const int mixer = layers.back().mixer;
@@ -173,6 +178,8 @@ LayerKinds layer_kinds(const ModelSpec& model, const MegatronSwitches& switches)
     if (std::ssize(result.of_layer) > model.layers) {
         result.of_prediction = result.of_layer.back();
         result.of_layer.pop_back();
+        result.prediction_in_graphs = model.compositions.empty() || std::find(result.of_layer.begin(), result.of_layer.end(),
+                                                                              result.of_prediction) != result.of_layer.end();
     }
     for (const LayerKindHalves& kind : result.kinds) {
         const auto first = std::find_if(result.kinds.begin(), result.kinds.end(), [&](const LayerKindHalves& other) {
@@ -180,7 +187,7 @@ LayerKinds layer_kinds(const ModelSpec& model, const MegatronSwitches& switches)
         });
         result.without_window.push_back(static_cast<std::uint16_t>(first - result.kinds.begin()));
         const auto layer = std::find(layers.begin(), layers.end(), kind) - layers.begin();
-        result.first_layer.push_back(std::min(static_cast<std::int64_t>(layer), model.layers - 1));
+        result.first_layer.push_back(layer);
     }
 
     if (switches.bf16_layers_at_start + switches.bf16_layers_at_end > 0) add_halves_in_bf16(result);

@@ -40,9 +40,12 @@ struct LayerKinds {
     std::vector<LayerKindHalves> kinds;
     std::vector<std::uint16_t> of_layer;  ///< index of each decoder layer's kind
     std::uint16_t of_prediction = 0;      ///< of a layer of multi-token prediction; of no meaning without
+    /// The decoder layer of multi-token prediction is a layer like others, not a stack of layers with one half each, which no graph of
+    /// layers holds (Megatron-core transformer/cuda_graphs.py, _layer_is_graphable).
+    bool prediction_in_graphs = true;
     /// By kind: the first that differs from it in its window alone, with the same memory and the same number of parameters.
     std::vector<std::uint16_t> without_window;
-    std::vector<std::int64_t> first_layer;  ///< by kind: a decoder layer of it, or for a prediction's kind one of equal parameter count
+    std::vector<std::int64_t> first_layer;  ///< by kind: its first layer, for typed_layer()
 
     bool attention_norm_alone = false;  ///< attention_norm_stands_alone()
     bool mixture_norm_alone = false;    ///< the same of the norm in front of experts: there is one
@@ -50,6 +53,8 @@ struct LayerKinds {
     [[nodiscard]] std::size_t size() const { return kinds.size(); }
     /// Index of the only feed-forward of experts, in the training's precision; LayerKindHalves::kNone without.
     [[nodiscard]] int mixture() const;
+    /// The mixer of a layer of multi-token prediction; first_half() where it has none.
+    [[nodiscard]] const LayerHalf& mixer_of_prediction() const;
     /// The first mixer, or without mixers the first feed-forward.
     [[nodiscard]] const LayerHalf& first_half() const { return mixers.empty() ? feed_forwards.front() : mixers.front(); }
 };

@@ -140,6 +140,10 @@ bool parts_are_computed(ModelSpec spec) {
     return is_computed(spec);
 }
 
+const LayerComposition& composition_at(const ModelSpec& spec, std::int64_t number) {
+    return spec.compositions.at(spec.kind_of_parts(number));
+}
+
 Model without_layers(const ModelSpec& spec) {
     Model model;
     model.name = spec.name;
@@ -178,8 +182,7 @@ bool carries_state(const Mixer& mixer) {
 
 Layer typed_layer(const ModelSpec& spec, std::int64_t layer) {
     if (spec.compositions.empty()) return layer_of_fields(spec, layer);
-    const auto number = static_cast<std::size_t>(std::min(layer, spec.layers - 1));
-    return typed_layer(spec, spec.compositions.at(spec.composition_of_layer.at(number)), layer);
+    return typed_layer(spec, composition_at(spec, layer), layer);
 }
 
 Model typed_ends(const ModelSpec& spec) {
@@ -199,7 +202,7 @@ Model typed_model(const ModelSpec& spec, const MegatronSwitches& switches) {
         if (!of_parts) {
             layer = layer_of_fields(spec, number);
         } else {
-            const LayerComposition& composition = spec.compositions.at(spec.composition_of_layer.at(static_cast<std::size_t>(number)));
+            const LayerComposition& composition = composition_at(spec, number);
             if (computed)
                 layer = typed_layer(spec, composition, number);
             else
@@ -209,11 +212,13 @@ Model typed_model(const ModelSpec& spec, const MegatronSwitches& switches) {
             layer.precision = LayerPrecision::bf16;  // core/fp8_utils.py, is_first_last_bf16_layer
         model.kind_of_layer.push_back(kinds.index_of(layer));
     }
-    if (spec.mtp_layers > 0)
+    if (spec.mtp_layers > 0) {
+        const bool counted = of_parts && !computed;  // of the last layer's kind then
         model.prediction = Prediction{.depths = spec.mtp_layers,
                                       .repeated = spec.mtp_repeated,
                                       .loss_factor = spec.mtp_loss_factor,
-                                      .kind = of_parts ? model.kind_of_layer.back() : kinds.index_of(layer_of_fields(spec, spec.layers))};
+                                      .kind = counted ? model.kind_of_layer.back() : kinds.index_of(typed_layer(spec, spec.layers))};
+    }
     return model;
 }
 

@@ -419,6 +419,7 @@ ModelSpec spec_of_parts(const Model& model) {
     ModelSpec spec = stated_spec(model);
     for (const Layer& layer : model.kinds) spec.compositions.push_back(composition_of(layer, model.hidden));
     spec.composition_of_layer = model.kind_of_layer;
+    if (model.prediction) spec.composition_of_prediction = model.prediction->kind;
     spec.beside_layers = parts_beside(model.kinds, model.head.norm, spec);
     return spec;
 }

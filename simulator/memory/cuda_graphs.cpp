@@ -332,10 +332,10 @@ std::int64_t new_gradients(GraphSums& sums, const GraphedLayer& layer) {
     return bytes;
 }
 
-/// Number of layers of a kind in a chunk, with those of multi-token prediction.
+/// Number of layers of a kind in a chunk that may be in graphs, with those of multi-token prediction.
 std::int64_t layers_of(const GraphInputs& in, const ChunkCensus& chunk, std::size_t kind) {
     const std::int64_t own = kind < chunk.kinds.size() ? chunk.kinds[kind] : 0;
-    return own + (kind == in.kinds.of_prediction ? chunk.mtp : 0);
+    return own + (kind == in.kinds.of_prediction && in.kinds.prediction_in_graphs ? chunk.mtp : 0);
 }
 
 /// Number of layers of a kind in a chunk that a layer follows of which `is_next` is true.
@@ -479,6 +479,11 @@ GraphTerms graph_terms(const GraphInputs& in) {
     const std::size_t chunks = in.chunks.size();
     GraphSums sums(chunks);
     for (std::size_t kind = 0; kind < in.kinds.size(); ++kind) add_layers(sums, terms, in, kind, s.stream_bytes());
+    const bool predicts = std::any_of(in.chunks.begin(), in.chunks.end(), [](const ChunkCensus& chunk) { return chunk.mtp > 0; });
+    if (predicts && !in.kinds.prediction_in_graphs) {
+        const LayerKindHalves& prediction = in.kinds.kinds[in.kinds.of_prediction];
+        sums.outside = std::max({sums.outside, in.graphed.bytes.mixer(prediction).taken, in.graphed.bytes.feed_forward(prediction).taken});
+    }
     add_boundaries(terms, sums, in.residency);
     terms.static_inputs += in.residency.held(sums.static_inputs);
     if (megatron && sums.attention) terms.static_inputs += s.sequence * rotary_width(in.kinds) * 4;

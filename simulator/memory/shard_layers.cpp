@@ -150,7 +150,7 @@ struct ShardLayers::State {
             case Part::Of::recomputed_prediction:
                 break;
         }
-        return trace_prediction(workload.model, kinds.mixers.front(), sizes, part.what == Part::Of::recomputed_prediction);
+        return trace_prediction(workload.model, kinds.mixer_of_prediction(), sizes, part.what == Part::Of::recomputed_prediction);
     }
 
     /// Pointer to a trace that the recordings own; it owns nothing.

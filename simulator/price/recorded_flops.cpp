@@ -111,7 +111,7 @@ double model_flops(const ModelSpec& model, const BatchSpec& batch) {
     double flops = loss + ends;
     for (const std::uint16_t kind : kinds.of_layer) flops += of_layer(kind);
     if (model.mtp_layers > 0) {
-        const double front = flops_of(trace_prediction(counted, kinds.mixers.front(), one, false), Piece::mtp_front);
+        const double front = flops_of(trace_prediction(counted, kinds.mixer_of_prediction(), one, false), Piece::mtp_front);
         flops += static_cast<double>(model.mtp_layers) * (front + of_layer(kinds.of_prediction) + loss);
     }
     return flops * static_cast<double>(batch.global_batch);
