@@ -30,11 +30,6 @@ bool has_plain_layers(const ModelSpec& model) {
     return model.compositions.empty();
 }
 
-bool has_dense_mlp(const ModelSpec& model) {
-    if (!has_plain_layers(model)) return false;
-    return !model.moe || std::find(model.moe_layers.begin(), model.moe_layers.end(), false) != model.moe_layers.end();
-}
-
 std::int64_t tp_stride(const Layout& layout) {
     for (const auto& axis : dense_grid(layout.sizes)) {
         if (axis.axis == Axis::tp) return axis.stride;
@@ -257,7 +252,7 @@ constexpr auto kRules = std::to_array<Rule>({
      [](W w, L l) { return !obstacles_of_tp(w, l).empty(); },
      [](W w, L l) { return fmt::format("{}; use a tp that divides them, as 1 does", fmt::join(obstacles_of_tp(w, l), "; ")); }},
     {"tp_divides_ffn", "tp does not divide the MLP width", Level::tensor,
-     [](W w, L l) { return has_dense_mlp(w.model) && w.model.ffn % l.sizes.tp != 0; },
+     [](W w, L l) { return has_plain_layers(w.model) && has_dense_mlp(w.model) && w.model.ffn % l.sizes.tp != 0; },
      [](W w, L l) { return does_not_divide("tp", l.sizes.tp, "ffn width", w.model.ffn, w.world); }},
     {"tp_divides_shared_ffn", "tp does not divide the shared experts' width", Level::tensor,
      [](W w, L l) { return w.model.moe && w.model.moe->shared_ffn % l.sizes.tp != 0; },

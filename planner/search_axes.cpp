@@ -11,6 +11,7 @@
 #include "plan/cluster/nvlink_domains.hpp"
 #include "plan/graphs/graph_scopes.hpp"
 #include "plan/layout/layout_switches.hpp"
+#include "plan/model/layer_parts.hpp"
 #include "plan/parameters/composed_layer.hpp"
 #include "plan/parameters/layer_kinds.hpp"
 #include "plan/text/text.hpp"
@@ -32,10 +33,6 @@ std::vector<SearchAxis> all_axes() {
 }
 
 using Modules = EnumSet<RecomputeModule>;
-
-bool has_dense_layers(const ModelSpec& model) {
-    return !model.moe || std::find(model.moe_layers.begin(), model.moe_layers.end(), false) != model.moe_layers.end();
-}
 
 /// Adds a copy of each set of switches with the given choice.
 template <class Choose>
@@ -178,7 +175,7 @@ std::vector<Modules> useful_module_sets(const Workload& workload, bool few) {
     const ModelSpec& model = workload.model;
     const TrainingSpec& training = workload.training;
     const bool delayed = training.precision == Precision::fp8 && training.megatron.fp8_recipe == Fp8Recipe::delayed;
-    // Compositions define their own recomputed modules; published recipes take precedence.
+    // Published recipes of models with these layers take precedence.
     if (const auto published = published_recompute_sets(model); !published.empty()) {
         std::vector<Modules> sets;
         for (const Modules& modules : published) {
@@ -186,9 +183,8 @@ std::vector<Modules> useful_module_sets(const Workload& workload, bool few) {
         }
         return sets;
     }
-    if (!model.compositions.empty()) return {};
     const bool act = model.moe && model.moe->grouped_gemm && !delayed, norm = !delayed;
-    const bool up = model.mla.has_value(), mlp = has_dense_layers(model), moe = model.moe.has_value();
+    const bool up = model.mla.has_value(), mlp = has_dense_mlp(model), moe = model.moe.has_value();
     const bool core = training.attention == AttentionBackend::unfused;
 
     std::vector<Modules> sets;

@@ -10,6 +10,7 @@
 #include "model/device/device.hpp"
 #include "model/ops/elementwise.hpp"
 #include "model/ops/matmul.hpp"
+#include "plan/parameters/composed_layer.hpp"
 #include "plan/text/errors.hpp"
 
 namespace mgplan::model {
@@ -51,7 +52,8 @@ double muon_scale(MuonScale mode, double rows, double columns) {
 
 }  // namespace
 
-std::vector<std::int64_t> qkv_rows(const ModelSpec& model) {
+std::vector<std::int64_t> qkv_rows(const ModelSpec& described) {
+    const ModelSpec model = with_stated_fields(described);
     if (model.mla || model.kv_heads == 0) return {};
     const std::int64_t queries = model.heads / model.kv_heads * model.head_dim;
     if (model.attention_output_gate) return {queries, queries, model.head_dim, model.head_dim};

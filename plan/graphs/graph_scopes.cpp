@@ -47,14 +47,6 @@ bool has_branches(const ModelSpec& model) {
     });
 }
 
-/// True if layers have a feed-forward without experts.
-bool has_dense_mlp(const ModelSpec& model) {
-    if (model.compositions.empty())
-        return !model.moe || std::find(model.moe_layers.begin(), model.moe_layers.end(), false) != model.moe_layers.end();
-    return std::any_of(model.compositions.begin(), model.compositions.end(),
-                       [](const LayerComposition& kind) { return has_part_with(kind, PartRole::feed_forward); });
-}
-
 }  // namespace
 
 EnumSet<Scope> read_graph_scopes(std::string_view text, Problems& problems) {

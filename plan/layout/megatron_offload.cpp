@@ -114,7 +114,6 @@ UnpredictedOffload unpredicted_megatron_offload(const ModelSpec& model, const Tr
     const auto add = [&](bool here, std::string_view where) {
         if (here) missing.modules.push_back(fmt::format("{} {}", kModules, where));
     };
-    add(!model.compositions.empty(), "in layers that are described by parts; offload the optimizer alone");
     add(model.order != LayerOrder::sequential, "where halves of a layer stand beside each other; offload the optimizer alone");
     add(beside.full_recompute, "under full recompute; use --recompute none or selective");
     add(graphs_hold(training.offload.modules, beside.graphs), "where CUDA graphs hold the modules; use graphs of other modules or none");

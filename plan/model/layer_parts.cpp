@@ -63,6 +63,14 @@ bool has_part_with(const ModelSpec& model, bool PartTraits::*trait) {
     });
 }
 
+bool has_dense_mlp(const ModelSpec& model) {
+    if (model.compositions.empty())
+        return !model.moe || std::find(model.moe_layers.begin(), model.moe_layers.end(), false) != model.moe_layers.end();
+    return std::any_of(model.compositions.begin(), model.compositions.end(), [](const LayerComposition& kind) {
+        return has_part_with(kind, PartRole::feed_forward) && !has_part_with(kind, PartRole::mixture);  // nor shared experts alone
+    });
+}
+
 bool has_keys_taken_over(const ModelSpec& model) {
     const auto takes_over = [](const LayerPart& part) {
         const std::string_view size = traits_of(part).takes_over;

@@ -84,6 +84,9 @@ struct PartKind {
 [[nodiscard]] bool has_part_with(const LayerComposition& layer, PartRole role);
 [[nodiscard]] bool has_part_with(const ModelSpec& model, bool PartTraits::*trait);
 
+/// True if a layer of the model has a feed-forward without experts.
+[[nodiscard]] bool has_dense_mlp(const ModelSpec& model);
+
 /// True if a layer of the model takes keys and values over from an earlier one.
 [[nodiscard]] bool has_keys_taken_over(const ModelSpec& model);
 

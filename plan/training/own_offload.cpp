@@ -21,7 +21,6 @@ std::vector<std::string> own_offload_obstacles(const ModelSpec& model, const Tra
            "Muon (leave the optimizer on the device, or use --optimizer adam, sgd or lion)");
     if (offload.modules.empty()) return obstacles;
     refuse(full_recompute, "full recompute, which keeps no input of a module (use --recompute none or selective)");
-    refuse(!model.compositions.empty(), "layers that are described by parts (use --offload optimizer alone)");
     refuse(model.order != LayerOrder::sequential,
            "halves of a layer beside each other, which read one input (use --offload optimizer alone)");
     const bool of_experts = offload.modules.contains(OffloadModule::expert_fc1) || offload.modules.contains(OffloadModule::moe_act);

@@ -132,6 +132,9 @@ TEST_P(ChunkProfileOf, IsThatOfTheWholeChunk) {
                                    model::small::small_nemotron_h(),
                                    model::small::small_nemotron_h_moe(),
                                    model::small::small_qwen3_next(),
+                                   model::small::small_nemotron_predicting(1),
+                                   model::small::small_nemotron_predicting(3),
+                                   predicting(model::small::small_qwen3_next(), 1),
                                    small_gemma3n(),
                                    in_fp8(tests::small_gpt(2)),
                                    in_fp8(tests::small_llama(2)),
@@ -140,8 +143,7 @@ TEST_P(ChunkProfileOf, IsThatOfTheWholeChunk) {
                                    in_fp8(delayed(wide_mixture(false))),
                                    predicting(in_fp8(wide_mixture(true)), 2)}) {
         const bool fp8 = model.name.ends_with("-fp8");
-        if (fp8 && c.offload.active()) continue;                          // refused by name
-        if (!model.compositions.empty() && c.offload.active()) continue;  // refused by name
+        if (fp8 && c.offload.active()) continue;  // refused by name
         if (!model.compositions.empty() &&
             !obstacles_of_compositions(model, tests::task_for(model, c, Precision::bf16).layout.sizes).empty())
             continue;                                                 // refused by name
@@ -171,7 +173,8 @@ TEST_P(ChunkProfileOf, IsThatOfTheWholeChunk) {
         ShardProfiles without = shard_profiles(kinds, dense, sizes, model.hidden, model.streams());
         if (model.mtp_layers > 0) {
             for (const bool again : {false, true}) {
-                const std::vector<OpProfile> steps = prediction_profiles(trace_prediction(model, kinds.mixers.front(), sizes, again));
+                const std::vector<OpProfile> steps =
+                    prediction_profiles(trace_prediction(model, kinds.mixer_of_prediction(), sizes, again));
                 for (ShardProfiles* profiles : {&shard, &without}) profiles->steps.set_predictions(again, steps);
             }
         }

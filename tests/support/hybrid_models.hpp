@@ -84,6 +84,21 @@ inline ModelSpec small_nemotron_h_moe() {
     return model;
 }
 
+/// The same with depths of multi-token prediction, each attention and experts in one layer, which the decoder lacks (Nemotron 3 Super).
+inline ModelSpec small_nemotron_predicting(std::int64_t depths) {
+    ModelSpec model = small_nemotron_h_moe();
+    model.name = model.type = "small-nemotron-predicting";
+    model.mtp_layers = depths;
+    LayerComposition pair{"attention+moe", {part_norm(2)}};
+    for (const std::size_t half : {1, 2}) {
+        const std::vector<LayerPart>& parts = model.compositions[half].parts;
+        pair.parts.insert(pair.parts.end(), parts.begin() + 1, parts.end());
+    }
+    model.composition_of_prediction = static_cast<std::uint16_t>(model.compositions.size());
+    model.compositions.push_back(std::move(pair));
+    return model;
+}
+
 /// The same with experts between maps to a smaller width and back (Nemotron 3 Super).
 inline ModelSpec small_nemotron_latent() {
     ModelSpec model = small_nemotron_h_moe();

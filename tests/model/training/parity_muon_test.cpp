@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/model/training/parity_support.hpp"
+#include "tests/support/hybrid_models.hpp"
 
 namespace mgplan::model::parity_test {
 namespace {
@@ -20,7 +21,7 @@ TrainingTask with_muon(const ModelSpec& model, const Case& c, Precision precisio
 std::vector<ModelSpec> models() {
     ModelSpec attention = small_mixture();
     attention.kv_heads = 2;
-    return {tests::small_gpt(), tests::small_llama(), attention, small_deepseek_v3()};
+    return {tests::small_gpt(), tests::small_llama(), attention, small_deepseek_v3(), small::small_nemotron_h(), small::small_qwen3_next()};
 }
 
 void expect_parity(const ModelSpec& model, const Case& c) {
