@@ -216,7 +216,7 @@ void declare_graphs_options(Options& options, GraphsOptions& given) {
                    "sequence parallelism; auto: on where tp > 1 (default: auto)");
     options.group("Capture");
     options.text("cuda-graphs", given.scopes, "none|SCOPE[,SCOPE...]",
-                 "captured scopes: attn, mlp, moe, moe_router, moe_preprocess, layer, full_iteration (default: the plan's, else layer; "
+                 "captured scopes: attn, mlp, moe, moe_router, moe_preprocess, mamba, layer, full_iteration (default: the plan's, else layer; "
                  "with dropless experts attn, moe_router, moe_preprocess, and mlp of dense layers)");
     options.choice(
         "policy", given.policy, {"slots", "megatron"},

@@ -88,7 +88,7 @@ void declare_search_options(Options& options, PlanOptions& values) {
         "(the default search tries them)");
     options.checked("order", values.order, "AXES[,AXES...]", check_axis_orders, "rank orders, fastest axis first; several are searched");
     options.text("cuda-graphs", values.cuda_graphs, "none|SCOPE[,SCOPE...]",
-                 "scopes of CUDA graphs: attn, mlp, moe, moe_router, moe_preprocess, layer, full_iteration");
+                 "scopes of CUDA graphs: attn, mlp, moe, moe_router, moe_preprocess, mamba, layer, full_iteration");
     options.text("dispatcher", values.dispatcher, "KIND[,KIND...]",
                  "MoE token dispatcher, engine megatron: allgather, alltoall, deepep, hybridep (default: the model's)");
     options.text(

@@ -81,7 +81,7 @@ void declare_layout_options(Options& options, LayoutOptions& values) {
     options.flag("account-for-loss", values.account_for_loss, "count the loss as a layer of the split");
     options.checked("order", values.order, "AXES", check_axis_order, "rank order, fastest axis first (default: tp-cp-ep-dp-pp)");
     options.text("cuda-graphs", values.cuda_graphs, "none|SCOPE[,SCOPE...]",
-                 "scopes of CUDA graphs: attn, mlp, moe, moe_router, moe_preprocess, layer, full_iteration (default: none)");
+                 "scopes of CUDA graphs: attn, mlp, moe, moe_router, moe_preprocess, mamba, layer, full_iteration (default: none)");
     options.choice("dispatcher", values.dispatcher, dispatcher_words(), "MoE token dispatcher, engine megatron (default: the model's)");
 }
 

@@ -79,6 +79,12 @@ std::string tp_domain_message(const Workload& work, const Layout& layout) {
 std::vector<std::string> graph_problems(const Workload& work, const Layout& layout) {
     Problems problems;
     if (!layout.cuda_graphs.empty()) check_scopes_of_model(layout.cuda_graphs, work.model, problems);
+    if (layout.engine == Engine::mgplan && !work.model.compositions.empty() && !layout.cuda_graphs.empty() &&
+        !layout.cuda_graphs.contains(CudaGraphScope::full_iteration))
+        problems.add(
+            "cuda graphs: engine mgplan captures no single layers of {}, which parts describe; use full_iteration or none, or "
+            "--engine megatron",
+            work.model.name);
     return problems.list();
 }
 

@@ -127,7 +127,7 @@ bool is_computed(const ModelSpec& model) {
     const std::vector<LayerPart>& outside = model.beside_layers;
     if (model.compositions.empty())
         return std::all_of(outside.begin(), outside.end(), [&](const LayerPart& part) { return is_choice_bias(part, model); });
-    // Each depth stands on the last stage, without what the first one computes for layers.
+    // The last stage has no blocks and inputs that the first one computes for layers.
     if (model.mtp_layers > 0 && parts_beside({typed_layer(model, model.layers)}, Norm{}, ModelSpec{}).size() > 1) return false;
     std::vector<Layer> kinds;
     for (const LayerComposition& composition : model.compositions) {

@@ -132,7 +132,7 @@ struct PieceBytes {
     KeptAndTaken head;                                ///< norm and loss
     std::vector<std::int64_t> layers;                 ///< kept by a whole decoder layer, by index of its kind
 
-    /// Of a half of a kind of layers; zero where it has none.
+    /// Bytes of a half of a kind of layers; zero where it has none.
     [[nodiscard]] KeptAndTaken mixer(const LayerKindHalves& kind) const { return at(mixers, kind.mixer); }
     [[nodiscard]] KeptAndTaken feed_forward(const LayerKindHalves& kind) const { return at(feed_forwards, kind.feed_forward); }
 

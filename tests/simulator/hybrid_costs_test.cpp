@@ -380,7 +380,7 @@ TEST(HybridCosts, AGateOfAttentionsOutputTakesTimeAndMemory) {
         request.engine = Engine::megatron;
         request.tp = tp;
         const Layout layout = planner::make_layout(request, work);
-        return std::pair{costs.costs(layout).attention.forward, costs.memory(layout).worst.peak_bytes()};
+        return std::pair{costs.costs(layout).layers.front().cost.forward, costs.memory(layout).worst.peak_bytes()};
     };
     for (const std::int64_t tp : {2, 16}) {  // of 8 kv heads
         const auto [plain_seconds, plain_bytes] = of(false, tp);
@@ -416,7 +416,72 @@ TEST(HybridCosts, WhatDoesNotDivideIsRefusedByName) {
     EXPECT_THAT(refusal(one_group, request), HasSubstr("tp = 2 over 1 groups of Mamba-2"));
     request = {};
     request.cuda_graphs.add(CudaGraphScope::layer);
-    EXPECT_THAT(refusal(nemotron(), request), HasSubstr("are in no graphs of their own; use full_iteration or none"));
+    EXPECT_THAT(refusal(nemotron(), request), HasSubstr("engine mgplan captures no single layers"));
+    request.engine = Engine::megatron;
+    EXPECT_EQ(refusal(nemotron(), request), "accepted");
+    request.cuda_graphs = {CudaGraphScope::mamba};
+    EXPECT_THAT(refusal(delta_nets(), request), HasSubstr("mamba needs Mamba layers"));
+}
+
+/// 23 layers of Mamba-2, 23 of experts and 6 of attention, each with one half. One microbatch is alive at a time.
+TEST(HybridCosts, GraphsHoldTheLayersThatScopesName) {
+    using enum CudaGraphScope;
+    Workload work = dgx_workload(formats::load_model("nemotron-3-nano-30b-a3b").model);
+    CostModel costs(work);
+    LayoutRequest request;
+    request.engine = Engine::megatron;
+    request.ep = 8;
+    const auto with = [&](EnumSet<CudaGraphScope> scopes) {
+        request.cuda_graphs = scopes;
+        return planner::make_layout(request, work);
+    };
+    const auto graphs = [&](EnumSet<CudaGraphScope> scopes) { return costs.graphs(with(scopes), 0); };
+    const std::int64_t stream = std::int64_t{4096} * 2688 * 2, mask = std::int64_t{4096} * 4096;
+    // Inputs of each layer, and one set of gradients of their outputs; positions are not rotary.
+    EXPECT_EQ(graphs({attn}).static_inputs, 6 * (stream + mask) + stream);
+    EXPECT_EQ(graphs({mamba}).static_inputs, 23 * stream + stream) << "no mask";
+    EXPECT_EQ(graphs({attn, mamba}).static_inputs, 6 * (stream + mask) + 23 * stream + stream) << "the same outputs";
+    EXPECT_EQ(graphs({attn, mamba}).nodes, graphs({attn}).nodes + graphs({mamba}).nodes);
+    EXPECT_GT(graphs({attn, mamba, moe_router, moe_preprocess}).nodes, graphs({attn, mamba}).nodes);
+    // The more kernels graphs launch, the less the host takes; experts stay outside.
+    const double eager = costs.estimate_seconds(with({})), mixers = costs.estimate_seconds(with({attn, mamba})),
+                 most = costs.estimate_seconds(with({attn, mamba, moe_router, moe_preprocess}));
+    EXPECT_LT(mixers, eager);
+    EXPECT_LT(most, mixers);
+}
+
+/// Layers of multi-token prediction that the decoder lacks: attention and experts in one, as Megatron-LM stacks them.
+TEST(HybridCosts, PredictionsHaveALayerOfTheirOwn) {
+    const auto read = [](const std::string& pattern) {
+        return formats::read_megatron_text("--hybrid-layer-pattern " + pattern +
+                                               " --hidden-size 2048 --num-attention-heads 16 --group-query-attention --num-query-groups 2 "
+                                               "--vocab-size 32000 --seq-length 4096 --normalization RMSNorm --disable-bias-linear "
+                                               "--squared-relu --ffn-hidden-size 1024 --position-embedding-type none --hidden-dropout 0 "
+                                               "--attention-dropout 0 --num-experts 16 --moe-router-topk 2 --moe-ffn-hidden-size 1024 "
+                                               "--untie-embeddings-and-output-weights --mamba-num-heads 64 --mamba-state-dim 128",
+                                           "flags")
+            .model;
+    };
+    const ModelSpec without = read("MEM*ME"), with = read("MEM*ME/*E/*E");
+    EXPECT_EQ(with.mtp_layers, 2);
+    const LayerKinds kinds = layer_kinds(with);
+    EXPECT_FALSE(kinds.prediction_in_graphs);
+    EXPECT_TRUE(kinds.kinds[kinds.of_prediction].mixture && kinds.kinds[kinds.of_prediction].mixer != LayerKindHalves::kNone);
+    const std::int64_t attention = 2048 * (2048 + 2 * 256) + 2048 * 2048, expert = 2 * 2048 * 1024, norm = 2048;
+    const std::int64_t layer = attention + 16 * expert + 16 * 2048 + 2 * norm, depth = layer + 2 * 2048 * 2048 + 3 * norm;
+    EXPECT_EQ(mtp_layer_parameter_count(with, 1, 1, 1).total(), depth);
+    // A depth computes its layer, its projection and the output layer once more.
+    const BatchSpec one{1, 4096};
+    const double tokens = 4096, products = 6 * tokens * (2.0 * 2048 * 2048 + 2048 * 32000 + attention + 2.0 * expert);
+    const double more = (model_flops(with, one) - model_flops(without, one)) / 2;
+    EXPECT_GT(more, products);
+    EXPECT_LT(more, 1.2 * products) << "scores of attention come on top";
+    LayoutRequest request;
+    request.engine = Engine::megatron;
+    request.ep = 8;
+    Workload work = dgx_workload(with), less = dgx_workload(without);
+    EXPECT_GT(CostModel(work).estimate(planner::make_layout(request, work)).memory.worst.peak_bytes(),
+              CostModel(less).estimate(planner::make_layout(request, less)).memory.worst.peak_bytes() + 2 * depth);
 }
 
 }  // namespace

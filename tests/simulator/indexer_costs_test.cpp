@@ -100,7 +100,7 @@ TEST(Indexer, TakesTimeForwardAndMemoryByAnyWay) {
         const Workload work = workload_of(indexed(), 4096), without = workload_of(plain(), 4096);
         CostModel costs(work), others(without);
         const Layout layout = planner::make_layout(request, work), other = planner::make_layout(request, without);
-        const PieceCost with = costs.costs(layout).attention, plain_cost = others.costs(other).attention;
+        const PieceCost with = costs.costs(layout).layers.front().cost, plain_cost = others.costs(other).layers.front().cost;
         EXPECT_GT(with.forward, plain_cost.forward);
         EXPECT_NEAR(with.backward, plain_cost.backward, 1e-9 * plain_cost.backward) << "the choice has no gradient";
         EXPECT_EQ(costs.peaks(layout, std::numeric_limits<std::int64_t>::max()).even, costs.memory(layout).worst.peak_bytes());

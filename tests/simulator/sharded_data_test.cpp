@@ -30,8 +30,9 @@ protected:
     auto with_inputs(Use use) {
         const Layout layout = planner::make_layout(request, workload);
         const KernelTimes kernels(workload.cluster, calibration, workload.training.precision);
-        const SplitCensus split = take_census(layer_kinds(workload.model), layout.split);
-        StepInputs in{workload, layout, calibration, kernels, layers, split, paths, 1.0, {{.dense = 800'000'000}}, &pieces};
+        const LayerKinds kinds = layer_kinds(workload.model);
+        const SplitCensus split = take_census(kinds, layout.split);
+        StepInputs in{workload, layout, calibration, kernels, layers, kinds, split, paths, 1.0, {{.dense = 800'000'000}}, &pieces};
         return use(in);
     }
     StageTime pass(double forward, double backward) {

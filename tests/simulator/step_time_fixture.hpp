@@ -37,9 +37,9 @@ protected:
         const SplitCensus split = take_census(kinds, layout.split);
         layers.layers.clear();
         for (const LayerKindHalves& kind : kinds.kinds)
-            layers.layers.push_back({kind.windowed ? windowed_dense : dense, kind.mixture, hidden_exchanges});
+            layers.layers.push_back({.cost = kind.windowed ? windowed_dense : dense, .mixture = kind.mixture, .hidden = hidden_exchanges});
         parameters.resize(static_cast<std::size_t>(request.pp));
-        return step_time({workload, layout, calibration, kernels, layers, split, paths, model_flops(workload.model, workload.batch),
+        return step_time({workload, layout, calibration, kernels, layers, kinds, split, paths, model_flops(workload.model, workload.batch),
                           parameters, pieces ? &*pieces : nullptr});
     }
 };

@@ -246,6 +246,28 @@ TEST(GraphScopes, CaptureTheLayersThatHaveWhatTheyName) {
     EXPECT_TRUE(whole.feed_forward && !whole.mixer && !whole.router);
 }
 
+TEST(GraphScopes, OfLayersThatNoFrameworkCapturesAreRefused) {
+    using enum CudaGraphScope;
+    ModelSpec model;
+    model.name = "both";
+    model.hidden = 32;
+    model.compositions = {{"both",
+                           {{"norm", {{"width", 32}}},
+                            {"attention_beside_mamba2",
+                             {{"inner", 48},
+                              {"heads", 4},
+                              {"groups", 2},
+                              {"state", 5},
+                              {"conv", 4},
+                              {"query_heads", 4},
+                              {"kv_heads", 2},
+                              {"head_dim", 8}}}}}};
+    model.composition_of_layer = {0};
+    EXPECT_THAT(refusal({attn}, model), HasSubstr("by several branches, which no graph of layers holds"));
+    EXPECT_EQ(refusal({full_iteration}, model), "");
+    EXPECT_THAT(refusal({mamba}, ModelSpec{}), HasSubstr("mamba needs Mamba layers"));
+}
+
 TEST(GraphScopes, NameTheTensorsThatLeaveTheRouter) {
     using enum CudaGraphScope;
     EXPECT_THAT(graph_boundary_tensors({}, true), IsEmpty());

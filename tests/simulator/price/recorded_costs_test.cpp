@@ -412,7 +412,7 @@ TEST(RecordedCosts, ARingOfTwoAndOneOfFourTellWhatOneOfEightCosts) {
         workload.model.max_positions = 8192;
         CostModel costs(workload, ideal_calibration());
         const Layout layout = planner::make_layout(request, workload);
-        const PieceCost& told = costs.costs(layout).attention;
+        const PieceCost& told = costs.costs(layout).layers.front().cost;
         PieceSizes sizes;
         static_cast<ShardKey&>(sizes) = shard_key(layout);
         sizes.sequence = 8192;
@@ -424,7 +424,12 @@ TEST(RecordedCosts, ARingOfTwoAndOneOfFourTellWhatOneOfEightCosts) {
             apply_megatron_policies(trace, {workload.model, traced_layer(workload.model), workload.training, sizes});
         double flops = 0;
         int kernels = 0;
-        for (const PieceStep& step : trace.range(Piece::attention, false).steps) {
+        PieceSteps forward_steps, backward_steps;
+        for (const Piece piece : {Piece::attention, Piece::dense}) {
+            for (const PieceStep& step : trace.range(piece, false).steps) forward_steps.push_back(step);
+            for (const PieceStep& step : trace.range(piece, true).steps) backward_steps.push_back(step);
+        }
+        for (const PieceStep& step : forward_steps) {
             flops += model_flops_of(step);
             kernels += step_kernels(step, engine);
         }
@@ -438,11 +443,11 @@ TEST(RecordedCosts, ARingOfTwoAndOneOfFourTellWhatOneOfEightCosts) {
         for (const GridAxis& axis : dense_grid(layout.sizes)) {
             if (axis.axis == Axis::cp) paths.cp = group_path(std::span(&axis, 1), workload.cluster, calibration);
         }
-        for (const PieceStep& step : trace.range(Piece::attention, false).steps) {
+        for (const PieceStep& step : forward_steps) {
             if (step.kind == StepKind::op) forward += step_seconds(step, rates);
             if (step.kind == StepKind::start) gathers += collective_seconds(step, paths, calibration);
         }
-        for (const PieceStep& step : trace.range(Piece::attention, true).steps) {
+        for (const PieceStep& step : backward_steps) {
             if (step.kind == StepKind::op) backward += step_seconds(step, rates);
         }
         EXPECT_NEAR(told.forward, forward, 1e-9 * forward) << to_string(exchange);
