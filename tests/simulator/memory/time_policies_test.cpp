@@ -155,6 +155,23 @@ TEST_F(TimePolicies, PassScoresThroughPytorchWhereTheFusedSoftmaxDoesNotTakeThem
     EXPECT_EQ(bytes(Piece::attention, false, "softmax_passes"), 5 * scores / 2);
 }
 
+TEST_F(TimePolicies, DrawMasksInFusedAttention) {
+    const auto instructions_of_a_pair = [&](bool backward) {
+        double found = -1;
+        for (const PieceStep& step : steps(Piece::attention, backward)) {
+            if (step.op.part.queries > 0) found = step.op.arithmetic.instructions / (step.op.flops / (2 * (backward ? 5 : 2) * 64));
+        }
+        return found;
+    };
+    EXPECT_EQ(instructions_of_a_pair(false), 0);
+    model.attention_dropout = 0.1;
+    EXPECT_DOUBLE_EQ(instructions_of_a_pair(false), 3.5);
+    EXPECT_DOUBLE_EQ(instructions_of_a_pair(true), 22);
+    training.attention = AttentionBackend::unfused;
+    sizes.traits.fused_attention = false;
+    EXPECT_EQ(instructions_of_a_pair(false), 0) << "kernels of their own draw them";
+}
+
 TEST_F(TimePolicies, AddWeightGradientsByKernelsOfTheirOwnWithoutFusion) {
     EXPECT_EQ(count(Piece::dense, true, "add_gradient"), 0);
     training.megatron.gradient_accumulation_fusion = false;
