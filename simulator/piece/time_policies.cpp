@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "plan/text/errors.hpp"
+#include "plan/training/kernel_fusions.hpp"
 #include "simulator/piece/step_edits.hpp"
 
 namespace mgplan::simulator::timed {
@@ -182,10 +183,27 @@ void drop_scores(LayerEditor& layer, const PolicyContext& context) {
 
 // --- Linear layers -------------------------------------------------------------------------------------------------------
 
-void fuse_biases(LayerEditor& layer, const PolicyContext& /*context*/) {
-    const auto fused = [](const PieceStep& step) { return op_named(step, "add_bias") || op_named(step, "bias_gradient"); };
-    std::erase_if(layer.forward_steps(), fused);
-    std::erase_if(layer.backward_steps(), fused);
+void fuse_biases(LayerEditor& layer, const PolicyContext& context) {
+    // Without their fusions PyTorch adds a bias before the activation (mlp.py) or the residual (bias_dropout_add_unfused), and drops by a
+    // kernel that reads and writes the sum.
+    const auto apart = [&](const PieceStep& next) {
+        if (op_named(next, "activation")) {
+            const bool fused = context.megatron().bias_activation_fusion && may_fuse_activation(context.model);
+            return !fused && context.mixture() == nullptr;  // experts' biases are part of their GEMMs
+        }
+        return op_named(next, "dropout_add") && !(context.megatron().bias_dropout_fusion && may_fuse_dropout(context.model));
+    };
+    for (PieceSteps* steps : {&layer.forward_steps(), &layer.backward_steps()}) {
+        for (std::size_t i = 0; i < steps->size(); ++i) {
+            const PieceStep& step = (*steps)[i];
+            const bool own_kernel = op_named(step, "add_bias") && i + 1 < steps->size() && apart((*steps)[i + 1]);
+            if ((op_named(step, "add_bias") && !own_kernel) || op_named(step, "bias_gradient")) {
+                steps->erase(steps->begin() + static_cast<std::ptrdiff_t>(i--));
+            } else if (op_named(step, "dropout_add") && apart(step) && context.layer.residual.dropout > 0) {
+                insert_at(*steps, i++, stream_op(step, "dropout", 2 * static_cast<double>(step.op.bytes_written)));
+            }
+        }
+    }
 }
 
 bool reduces_behind_products(const PolicyContext& context) {

@@ -40,7 +40,7 @@ namespace mgplan::simulator::timed {
 
 /// Queries, keys and values are views of the packed projection, and their gradients are joined by one kernel.
 void split_by_views(LayerEditor& layer, const PolicyContext& context);
-/// Biases are added, and their gradients summed, in the GEMMs' own kernels or those after them.
+/// Biases are added, and their gradients summed, in the GEMMs' own kernels or those after them, except where these are not fused.
 void fuse_biases(LayerEditor& layer, const PolicyContext& context);
 /// A column-parallel layer's input gradient is reduced after the weight gradient is computed, not concurrently.
 void reduce_behind_products(LayerEditor& layer, const PolicyContext& context);

@@ -127,6 +127,31 @@ TEST_F(TimePolicies, SplitTheProjectionByViewsAndFuseBiases) {
     EXPECT_EQ(count(Piece::dense, false, "add_bias") + count(Piece::dense, true, "bias_gradient"), 0);
 }
 
+TEST_F(TimePolicies, AddBiasesAndDropByKernelsOfTheirOwnWithoutFusion) {
+    model.mlp_bias = model.attention_output_bias = true;
+    const std::int64_t stream = kTokens * kHidden * 2, width = kTokens * model.ffn * 2, sizes_of_biases = (kHidden + model.ffn) * 2;
+    training.megatron.bias_activation_fusion = false;
+    EXPECT_EQ(bytes(Piece::dense, false, "add_bias"), 2 * width + model.ffn * 2) << "before the activation alone";
+    training.megatron.bias_dropout_fusion = false;
+    EXPECT_EQ(bytes(Piece::dense, false, "add_bias"), 2 * width + 2 * stream + sizes_of_biases);
+    EXPECT_EQ(bytes(Piece::attention, false, "add_bias"), 2 * stream + kHidden * 2) << "queries' are part of their GEMM";
+    EXPECT_EQ(count(Piece::dense, false, "dropout"), 0);
+    model.hidden_dropout = 0.1;
+    EXPECT_EQ(bytes(Piece::dense, false, "dropout"), 2 * stream);
+    EXPECT_EQ(count(Piece::dense, true, "bias_gradient") + count(Piece::dense, true, "dropout"), 0);
+}
+
+TEST_F(TimePolicies, AddBiasesByKernelsOfTheirOwnWhereTheModelRulesFusionsOut) {
+    model.mlp_bias = true;
+    EXPECT_EQ(count(Piece::dense, false, "add_bias"), 0);
+    model.activation = Activation::gelu_exact;
+    EXPECT_EQ(count(Piece::dense, false, "add_bias"), 1) << "Megatron-LM fuses GELU by tanh";
+    model.moe = MoeSpec{};
+    model.moe->grouped_gemm = true;
+    model.moe_layers.assign(2, false);
+    EXPECT_EQ(count(Piece::dense, false, "add_bias"), 2) << "nor does it fuse dropout beside experts with biases";
+}
+
 TEST_F(TimePolicies, RunARecomputedMlpWhole) {
     sizes.modules = {M::mlp};
     sizes.tp = 2;
