@@ -14,6 +14,7 @@
 #include "plan/parameters/parameters.hpp"
 #include "plan/text/errors.hpp"
 #include "plan/text/text.hpp"
+#include "plan/training/kernel_fusions.hpp"
 #include "planner/constraints.hpp"
 
 namespace mgplan::cli {
@@ -63,8 +64,7 @@ Plan comparable(Plan plan, const Plan& original) {
     // Its fused GELU, the form by tanh, is off where the exact one is meant, and where it is off the exact one is.
     const bool is_gelu = !model.gated_mlp && model.mlp_bias && model.activation == Activation::gelu;
     if (is_gelu && !original.training.megatron.bias_activation_fusion) model.activation = Activation::gelu_exact;
-    if (original.model.activation == Activation::gelu_exact && !model.gated_mlp && model.mlp_bias)
-        plan.training.megatron.bias_activation_fusion = false;
+    if (!may_fuse_activation(original.model)) plan.training.megatron.bias_activation_fusion = false;
     model.default_sequence.reset();
     model.default_global_batch.reset();
     if (model.mla) {
@@ -73,7 +73,7 @@ Plan comparable(Plan plan, const Plan& original) {
         model.kv_heads = model.heads;
     }
     if (!formats::may_fuse_rotation(model)) plan.training.megatron.rope_fusion = false;
-    if (!formats::may_fuse_dropout(model)) plan.training.megatron.bias_dropout_fusion = false;
+    if (!may_fuse_dropout(model)) plan.training.megatron.bias_dropout_fusion = false;
     if (model.position != PositionEmbedding::rope) {
         model.rotary_fraction = 1;
         model.rotary_base = 10000;

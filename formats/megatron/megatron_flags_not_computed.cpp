@@ -11,8 +11,6 @@ namespace {
 
 constexpr std::array kNotComputedFlags{
     // Read for export, and not followed by the prediction.
-    FlagGroup{FlagArity::none, FlagEffect::not_computed, "element-wise kernels of their own", "no-bias-dropout-fusion no-bias-gelu-fusion",
-              Decides::nothing},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "softmax in fp32", "attention-softmax-in-fp32 apply-query-key-layer-scaling",
               Decides::nothing},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "communication overlapped further",

@@ -40,8 +40,6 @@ struct MegatronJob {
 /// Megatron-LM takes the model with fused rotation: latent attention by YaRN's angles alone, and no sparse attention
 /// (transformer_config.py, __post_init__).
 [[nodiscard]] bool may_fuse_rotation(const ModelSpec& model);
-/// Megatron-LM takes the model with the fusion of bias and dropout.
-[[nodiscard]] bool may_fuse_dropout(const ModelSpec& model);
 
 /// The flag, without "--", that says what ModelSpec::left_out says of the network; "" where there is none.
 [[nodiscard]] std::string_view flag_of_left_out(std::string_view what);

@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "formats/megatron/flag_rows.hpp"
+#include "plan/training/kernel_fusions.hpp"
 
 // Kernels, overlaps, buckets and checks: mostly switches.
 
@@ -58,7 +59,6 @@ void write_rope_fusion(FlagWriter& out, const Job& job) {
     out.flag_if(!may_fuse_rotation(job.model) || !job.training->megatron.rope_fusion, "no-rope-fusion");
 }
 
-/// Grouped experts with biases do not take that fusion (megatron/core/transformer/moe/experts.py).
 void write_dropout_fusion(FlagWriter& out, const Job& job) {
     out.flag_if(!may_fuse_dropout(job.model) || !job.training->megatron.bias_dropout_fusion, "no-bias-dropout-fusion");
 }
@@ -72,10 +72,7 @@ void read_bias_fusion(FlagReader& flags, Job& job) {
 }
 
 void write_bias_fusion(FlagWriter& out, const Job& job) {
-    const ModelSpec& model = job.model;
-    // Its fused GELU is the form by tanh; without biases there is none.
-    const bool by_erf = model.activation == Activation::gelu_exact && !model.gated_mlp && model.mlp_bias;
-    out.flag_if(!job.training->megatron.bias_activation_fusion || by_erf, bias_fusion_flag(model));
+    out.flag_if(!job.training->megatron.bias_activation_fusion || !may_fuse_activation(job.model), bias_fusion_flag(job.model));
 }
 
 void read_dispatcher_sms(FlagReader& flags, Job& job) {
@@ -184,10 +181,6 @@ bool may_fuse_rotation(const ModelSpec& model) {
     if (!model.mla) return true;
     const bool known = model.position != PositionEmbedding::rope || !model.rotary_scaling.empty();
     return known && model.mla->index_heads == 0;
-}
-
-bool may_fuse_dropout(const ModelSpec& model) {
-    return !(model.moe && model.moe->grouped_gemm && model.mlp_bias);
 }
 
 constinit const FlagTopic kOverlapTopic{kOverlapFlags};

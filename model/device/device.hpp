@@ -68,7 +68,7 @@ struct Arithmetic {
     bool small_products = false;  ///< its FLOPs are products of small matrices in one kernel: scans by chunks, maps by blocks, chosen keys
     double model_share = 0;       ///< share of its FLOPs that model FLOPs include, none of them twice
     double exponentials = 0;      ///< if its kernel's arithmetic is counted
-    double instructions = 0;      ///< other ones, of fp32
+    double instructions = 0;      ///< other ones, of fp32; of fused attention those that draw dropout's masks
 };
 
 /// Work of mgplan's own GPU kernels for an op that other engines have fused kernels for, all its kernels together. If `bytes` is set, the

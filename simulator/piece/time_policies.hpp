@@ -40,7 +40,7 @@ namespace mgplan::simulator::timed {
 
 /// Queries, keys and values are views of the packed projection, and their gradients are joined by one kernel.
 void split_by_views(LayerEditor& layer, const PolicyContext& context);
-/// Biases are added, and their gradients summed, in the GEMMs' own kernels or those after them.
+/// Biases are added, and their gradients summed, in the GEMMs' own kernels or those after them, except where these are not fused.
 void fuse_biases(LayerEditor& layer, const PolicyContext& context);
 /// A column-parallel layer's input gradient is reduced after the weight gradient is computed, not concurrently.
 void reduce_behind_products(LayerEditor& layer, const PolicyContext& context);
@@ -56,7 +56,7 @@ void attend_to_gathered(LayerEditor& layer, const PolicyContext& context);
 void fuse_attention(LayerEditor& layer, const PolicyContext& context);
 /// Scores that the fused softmax does not support pass through PyTorch's kernels one by one.
 void pass_scores_through_pytorch(LayerEditor& layer, const PolicyContext& context);
-/// Dropout of scores: a mask is drawn, kept and read.
+/// Dropout of scores: a mask is drawn, kept and read; fused attention draws it in the forward and again in the backward.
 void drop_scores(LayerEditor& layer, const PolicyContext& context);
 /// A checkpoint around the MLP also recomputes its second GEMM.
 void recompute_second_product(LayerEditor& layer, const PolicyContext& context);

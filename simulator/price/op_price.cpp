@@ -29,20 +29,45 @@ double walked_flops(const model::AttentionPart& part, double visible) {
     return std::min(all, visible + per_key * kBesideWindow * static_cast<double>(kKeyTile) * share);
 }
 
+/// Clocks of a multiprocessor for an op's arithmetic: it issues 16 exponentials and 128 other instructions a clock (CUDA C++ Programming
+/// Guide, table of the throughput of arithmetic instructions, compute capabilities 8.0 to 10.0). Lower bound of the kernel's time.
+double arithmetic_clocks(double exponentials, double instructions) {
+    return exponentials / 16 + instructions / 128;
+}
+
+/// FLOPs of the forward that the kernels of a step of fused attention walk, and their share of those without packed sequences.
+struct Walk {
+    double flops = 0, share = 1;
+};
+
+Walk walk(const model::OpRecord& record, const OpRates& rates) {
+    const model::AttentionPart& part = record.part;
+    // The forward runs two of the backward's five GEMMs: record.flops counts 3 qk + 2 v for the backward, qk + v for the forward.
+    const double width = static_cast<double>(part.qk_dim + part.v_dim);
+    const double visible =
+        is_attention_backward(record) ? record.flops * width / static_cast<double>(3 * part.qk_dim + 2 * part.v_dim) : record.flops;
+    const double whole = walked_flops(part, visible), walked = std::min(whole, part.causal_half_flops() * rates.attention_share);
+    return {walked, whole > 0 ? walked / whole : 1};
+}
+
+/// Seconds that dropout's masks add to fused attention, in the storage type and in fp8.
+double mask_seconds(const model::OpRecord& record, const OpRates& rates) {
+    if (record.part.queries == 0 || record.arithmetic.instructions <= 0) return 0;
+    const double clocks = arithmetic_clocks(0, record.arithmetic.instructions) * walk(record, rates).share;
+    return rates.products->multiprocessor_clocks(clocks) - rates.products->multiprocessor_clocks(0);
+}
+
 double fused_attention(const model::OpRecord& record, const OpRates& rates) {
     const KernelTimes& times = *rates.products;
     const model::AttentionPart& part = record.part;
     const bool backward = is_attention_backward(record);
-    // The forward runs two of the backward's five GEMMs: record.flops counts 3 qk + 2 v for the backward, qk + v for the forward.
-    const double width = static_cast<double>(part.qk_dim + part.v_dim);
-    const double visible = backward ? record.flops * width / static_cast<double>(3 * part.qk_dim + 2 * part.v_dim) : record.flops;
-    const double walked = std::min(walked_flops(part, visible), part.causal_half_flops() * rates.attention_share);
+    const double walked = walk(record, rates).flops;
     if (walked <= 0) return 0;
     const bool windowed = part.window > 0 && part.window < part.keys;
     std::int64_t longest = windowed ? std::min(part.keys, part.window + kKeyTile) : part.keys;
     if (rates.attention_length > 0) longest = std::min(longest, rates.attention_length);
-    const double seconds =
-        backward ? times.attention_backward(2.5 * walked, longest, part.qk_dim) : times.attention_forward(walked, longest, part.qk_dim);
+    const double seconds = mask_seconds(record, rates) + (backward ? times.attention_backward(2.5 * walked, longest, part.qk_dim)
+                                                                   : times.attention_forward(walked, longest, part.qk_dim));
     if (!windowed) return seconds;
     // With few keys per query, memory traffic may take longer. The backward also accumulates the gradient of the queries in fp32.
     const std::int64_t moved = record.bytes_read + record.bytes_written;
@@ -85,12 +110,6 @@ Traffic traffic_of(std::string_view op) {
 /// True for recurrences by chunks, which Megatron-LM takes from mamba_ssm and flash-linear-attention.
 bool runs_by_chunks(std::string_view op) {
     return op.starts_with("state_space_scan") || op.starts_with("delta_rule");
-}
-
-/// Clocks of a multiprocessor for an op's arithmetic: it issues 16 exponentials and 128 other instructions a clock (CUDA C++ Programming
-/// Guide, table of the throughput of arithmetic instructions, compute capabilities 8.0 to 10.0). Lower bound of the kernel's time.
-double arithmetic_clocks(double exponentials, double instructions) {
-    return exponentials / 16 + instructions / 128;
 }
 
 /// Clocks until a dependent instruction can start (Jia et al., arXiv 1804.06826, table 4.1: most of Volta's arithmetic; later GPUs are
@@ -161,8 +180,9 @@ double step_seconds(const PieceStep& step, const OpRates& rates) {
     if (step.op.name == "quantise_again" && rates.calibration->nvfp4_casts < 2) return 0;
     const double seconds = op_seconds(step.op, rates) + further_starts(step, rates);
     if (!step.in_fp8) return seconds;
-    return seconds /
-           (is_attention_backward(step.op) ? rates.calibration->attention_fp8_backward : rates.calibration->attention_fp8_forward);
+    const double masks = mask_seconds(step.op, rates);
+    return masks + (seconds - masks) / (is_attention_backward(step.op) ? rates.calibration->attention_fp8_backward
+                                                                       : rates.calibration->attention_fp8_forward);
 }
 
 int step_kernels(const PieceStep& step, Engine engine) {

@@ -150,6 +150,8 @@ std::vector<UsedFlag> used_flags() {
         {"--no-gradient-accumulation-fusion", kDense, ""},
         {"--no-rope-fusion", kRotary, ""},
         {"--no-bias-swiglu-fusion", kMixture + "--swiglu --moe-grouped-gemm --no-bias-dropout-fusion ", ""},
+        {"--no-bias-gelu-fusion", kDense + "--tensor-model-parallel-size 2 ", ""},
+        {"--no-bias-dropout-fusion", kDense, ""},
         {"--no-masked-softmax-fusion", kDense + "--attention-backend unfused ", ""},
         {"--moe-permute-fusion", kMixture + "--cuda-graph-impl transformer_engine --cuda-graph-modules moe_preprocess moe_router ", ""},
         {"--deterministic-mode", kDense, "", "dgx-b200"},

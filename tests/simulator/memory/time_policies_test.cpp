@@ -127,6 +127,31 @@ TEST_F(TimePolicies, SplitTheProjectionByViewsAndFuseBiases) {
     EXPECT_EQ(count(Piece::dense, false, "add_bias") + count(Piece::dense, true, "bias_gradient"), 0);
 }
 
+TEST_F(TimePolicies, AddBiasesAndDropByKernelsOfTheirOwnWithoutFusion) {
+    model.mlp_bias = model.attention_output_bias = true;
+    const std::int64_t stream = kTokens * kHidden * 2, width = kTokens * model.ffn * 2, sizes_of_biases = (kHidden + model.ffn) * 2;
+    training.megatron.bias_activation_fusion = false;
+    EXPECT_EQ(bytes(Piece::dense, false, "add_bias"), 2 * width + model.ffn * 2) << "before the activation alone";
+    training.megatron.bias_dropout_fusion = false;
+    EXPECT_EQ(bytes(Piece::dense, false, "add_bias"), 2 * width + 2 * stream + sizes_of_biases);
+    EXPECT_EQ(bytes(Piece::attention, false, "add_bias"), 2 * stream + kHidden * 2) << "queries' are part of their GEMM";
+    EXPECT_EQ(count(Piece::dense, false, "dropout"), 0);
+    model.hidden_dropout = 0.1;
+    EXPECT_EQ(bytes(Piece::dense, false, "dropout"), 2 * stream);
+    EXPECT_EQ(count(Piece::dense, true, "bias_gradient") + count(Piece::dense, true, "dropout"), 0);
+}
+
+TEST_F(TimePolicies, AddBiasesByKernelsOfTheirOwnWhereTheModelRulesFusionsOut) {
+    model.mlp_bias = true;
+    EXPECT_EQ(count(Piece::dense, false, "add_bias"), 0);
+    model.activation = Activation::gelu_exact;
+    EXPECT_EQ(count(Piece::dense, false, "add_bias"), 1) << "Megatron-LM fuses GELU by tanh";
+    model.moe = MoeSpec{};
+    model.moe->grouped_gemm = true;
+    model.moe_layers.assign(2, false);
+    EXPECT_EQ(count(Piece::dense, false, "add_bias"), 2) << "nor does it fuse dropout beside experts with biases";
+}
+
 TEST_F(TimePolicies, RunARecomputedMlpWhole) {
     sizes.modules = {M::mlp};
     sizes.tp = 2;
@@ -153,6 +178,23 @@ TEST_F(TimePolicies, PassScoresThroughPytorchWhereTheFusedSoftmaxDoesNotTakeThem
     training.megatron.masked_softmax_fusion = true;
     model.attention_dropout = 0.1;
     EXPECT_EQ(bytes(Piece::attention, false, "softmax_passes"), 5 * scores / 2);
+}
+
+TEST_F(TimePolicies, DrawMasksInFusedAttention) {
+    const auto instructions_of_a_pair = [&](bool backward) {
+        double found = -1;
+        for (const PieceStep& step : steps(Piece::attention, backward)) {
+            if (step.op.part.queries > 0) found = step.op.arithmetic.instructions / (step.op.flops / (2 * (backward ? 5 : 2) * 64));
+        }
+        return found;
+    };
+    EXPECT_EQ(instructions_of_a_pair(false), 0);
+    model.attention_dropout = 0.1;
+    EXPECT_DOUBLE_EQ(instructions_of_a_pair(false), 3.5);
+    EXPECT_DOUBLE_EQ(instructions_of_a_pair(true), 22);
+    training.attention = AttentionBackend::unfused;
+    sizes.traits.fused_attention = false;
+    EXPECT_EQ(instructions_of_a_pair(false), 0) << "kernels of their own draw them";
 }
 
 TEST_F(TimePolicies, AddWeightGradientsByKernelsOfTheirOwnWithoutFusion) {

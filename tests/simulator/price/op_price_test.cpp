@@ -57,6 +57,19 @@ TEST_F(OpPrice, OfFusedAttentionCountsTheCausalHalf) {
     EXPECT_DOUBLE_EQ(price(attention("attention_backward", true)), bf16_.attention_backward(2.5 * half, 2048, 128));
 }
 
+TEST_F(OpPrice, OfDroppedAttentionAddsTheInstructionsOfItsMasks) {
+    OpRecord dropped = attention("attention", true);
+    const double whole = price(dropped);
+    dropped.arithmetic.instructions = 128e6;
+    const double seconds = bf16_.multiprocessor_clocks(1e6) - bf16_.multiprocessor_clocks(0);
+    EXPECT_DOUBLE_EQ(price(dropped), whole + seconds);
+    const auto packed = [&](double instructions) {
+        dropped.arithmetic.instructions = instructions;
+        return op_seconds(dropped, {.products = &fp8_, .storage = &bf16_, .attention_share = 0.25});
+    };
+    EXPECT_NEAR(packed(128e6) - packed(0), seconds / 4, 1e-12) << "pairs of other documents are neither attended to nor dropped";
+}
+
 TEST_F(OpPrice, OfAWindowCountsWhatTilesWalk) {
     OpRecord windowed = attention("attention", true);
     const double width = 2.0 * 32 * 256;  // FLOPs of a query and a key
