@@ -1,5 +1,6 @@
 #include "reports/least_report.hpp"
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
 
@@ -80,6 +81,9 @@ std::string legend(const LeastReport& least) {
         fmt::format("layout: the fastest{}; tok/s, TFLOP/s: per GPU; GiB: of the fullest GPU.\n",
                     least.workload.model.moe ? " among sizes near those that are fastest without overlaps and CUDA graphs" : "");
     if (!least.without.empty()) text += "as given: the search uses recompute and FSDP where they help.\n";
+    const auto offloads = [](const LeastGpus& row) { return row.plan && row.workload.training.offload.optimizer > 0; };
+    if (std::ranges::any_of(least.fixes, offloads))
+        text += "--offload optimizer: without the time of the host's own update of parameters.\n";
     return in_lines(text, 0);
 }
 
