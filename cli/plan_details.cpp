@@ -14,10 +14,12 @@
 #include "cli/output_file.hpp"
 #include "cli/plan_file.hpp"
 #include "plan/layout/switched_layout.hpp"
+#include "plan/text/text.hpp"
 #include "planner/plan_families.hpp"
 #include "planner/ranking.hpp"
 #include "planner/search_points.hpp"
 #include "planner/sharded_jobs.hpp"
+#include "reports/layout_fields.hpp"
 #include "reports/search_page.hpp"
 
 namespace mgplan::cli {
@@ -115,6 +117,18 @@ void add_too_large(reports::PlanReport& report) {
     if (replayed.count > 0)
         report.too_large.push_back({std::nullopt, replayed.count, replayed.nearest->layout, closely(replayed.nearest->layout), true});
     std::stable_sort(report.too_large.begin(), report.too_large.end(), [](const auto& a, const auto& b) { return a.count > b.count; });
+}
+
+NearestMiss nearest_miss(reports::PlanReport& report) {
+    add_too_large(report);
+    NearestMiss miss{fmt::format("no layout fits in {}", human_bytes(report.search.limit_bytes)), ""};
+    if (report.search.headroom_missed) miss.why_not = "no layout leaves the headroom";
+    if (report.nearest.empty()) return miss;
+    const reports::NearestMiss& nearest = report.nearest.front();
+    miss.why_not +=
+        fmt::format("; the nearest, {}, needs {}", reports::short_layout(nearest.layout), human_bytes(nearest.memory.deciding_bytes()));
+    if (!nearest.remedies.empty()) miss.remedy = nearest.remedies.front().change;
+    return miss;
 }
 
 std::string search_page_of(const reports::PlanReport& report, simulator::CostModel& model) {

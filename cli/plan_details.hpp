@@ -21,6 +21,14 @@ void compare(reports::PlanReport& report, simulator::CostModel& model, const Lay
 /// them fit. Judged by the limit of the search, including headroom.
 void add_too_large(reports::PlanReport& report);
 
+/// A search in which nothing fits.
+struct NearestMiss {
+    std::string why_not;  ///< one line
+    std::string remedy;   ///< the cheapest change with which the nearest layout would fit; "": none is known
+};
+/// Adds the nearest misses to the report, and returns the nearest of them.
+[[nodiscard]] NearestMiss nearest_miss(reports::PlanReport& report);
+
 /// Returns the search as a page.
 [[nodiscard]] std::string search_page_of(const reports::PlanReport& report, simulator::CostModel& model);
 

@@ -14,6 +14,7 @@
 #include "cli/recipe_of_job.hpp"
 #include "cli/schedule_option.hpp"
 #include "formats/megatron/megatron_flags.hpp"
+#include "planner/least_world.hpp"
 #include "simulator/cluster_parameters.hpp"
 
 namespace mgplan::cli {
@@ -131,6 +132,20 @@ reports::PlanReport PlanSearch::search() {
     compared_rank_ = ranked.compared;
     describe(report);
     return report;
+}
+
+bool PlanSearch::fits() {
+    ranking_.headroom_bytes = headroom(resolved_.workload);
+    const bool fits = planner::fitting_layout(resolved_.workload, values_.space, ranking_).has_value();
+    progress_.clear();
+    return fits;
+}
+
+std::optional<planner::PlannedLayout> PlanSearch::fast_layout() {
+    ranking_.headroom_bytes = headroom(resolved_.workload);
+    auto plan = planner::fast_layout(resolved_.workload, values_.space, ranking_);
+    progress_.clear();
+    return plan;
 }
 
 void PlanSearch::describe(reports::PlanReport& report) const {

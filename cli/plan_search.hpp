@@ -1,5 +1,5 @@
 #pragma once
-// The search of one job: what `plan` makes of its world, and `side-by-side` of each of its clusters.
+// The search of one job: of a world of `plan`, of a cluster of `side-by-side`, of a number of GPUs of `least`.
 
 #include <cstdint>
 #include <optional>
@@ -39,6 +39,11 @@ public:
     void settle_ranking(bool table);
     /// Searches, and describes the job. Throws ConfigError if no layout is legal.
     [[nodiscard]] reports::PlanReport search();
+
+    /// True if a layout leaves the headroom (planner::fitting_layout).
+    [[nodiscard]] bool fits();
+    /// A fast layout, found sooner than by search() (planner::fast_layout).
+    [[nodiscard]] std::optional<planner::PlannedLayout> fast_layout();
 
     /// Sets the report's fields about the job.
     void describe(reports::PlanReport& report) const;

@@ -19,7 +19,6 @@
 #include "plan/text/shell_quoting.hpp"
 #include "plan/text/text.hpp"
 #include "planner/batch_sizes.hpp"
-#include "reports/layout_fields.hpp"
 #include "reports/side_by_side_report.hpp"
 
 namespace mgplan::cli {
@@ -232,17 +231,6 @@ void SideBySideRun::settle_spaces() {
     for (const std::string& line : lines) console_.err << line << "\n";
 }
 
-/// Sets why nothing fits, in one line, and the cheapest change that makes the nearest layout fit.
-void explain_miss(reports::PlanReport& report, reports::SideOption& option) {
-    add_too_large(report);
-    option.why_not = fmt::format("no layout fits in {}", human_bytes(report.search.limit_bytes));
-    if (report.nearest.empty()) return;
-    const reports::NearestMiss& miss = report.nearest.front();
-    option.why_not +=
-        fmt::format("; the nearest, {}, needs {}", reports::short_layout(miss.layout), human_bytes(miss.memory.deciding_bytes()));
-    if (!miss.remedies.empty()) option.remedy = miss.remedies.front().change;
-}
-
 /// Words of `plan` that differ between the sides.
 std::string plan_options(const Side& side) {
     const BatchSpec& batch = side.search->resolved().workload.batch;
@@ -266,10 +254,13 @@ void SideBySideRun::search() {
             ++searched;
             option.assumed = report.assumed;
             const auto recommended = std::ranges::find(report.plans, true, &reports::PlannedLayout::recommended);
-            if (recommended != report.plans.end())
+            if (recommended != report.plans.end()) {
                 option.plan = *recommended;
-            else
-                explain_miss(report, option);
+            } else {
+                NearestMiss miss = nearest_miss(report);
+                option.why_not = std::move(miss.why_not);
+                option.remedy = std::move(miss.remedy);
+            }
         } catch (const ConfigError& error) {
             option.why_not = first_reason(error);
             illegal.absorb(error, side.prefix());

@@ -52,8 +52,9 @@ struct WorkloadOptions {
     std::optional<std::string> engine;
 };
 
-/// Options that name the GPUs: --world with one number, or with a list, and --cluster; or none, where another option names both.
-enum class GpuOptions { one_world, several_worlds, none };
+/// Options that name the GPUs: --world with one number, or with a list, and --cluster; --cluster alone, where the number is the answer; or
+/// none, where another option names both.
+enum class GpuOptions { one_world, several_worlds, cluster_alone, none };
 
 /// Declares them; `with_megatron_args`: also --megatron-args.
 void declare_workload_options(Options& options, WorkloadOptions& values, bool with_megatron_args, GpuOptions gpus = GpuOptions::one_world);

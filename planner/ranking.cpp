@@ -273,7 +273,7 @@ RankedJob rank_within(const Workload& narrowed, const Workload& workload, const 
     const std::size_t wanted = std::max({options.plans, options.ranks, again.ranks});
     const bool by_time = options.objective == Objective::throughput;
     SearchOptions asked;
-    asked.keep = std::max(wanted + wanted / 2, kRankedExactly);
+    asked.keep = std::max(wanted + wanted / 2, options.keeps_few ? kRankedExactlyAlways : kRankedExactly);
     asked.keep_contenders = kContenders;
     asked.objective = options.objective;
     // Schedules are also tried for near misses. If inputs of modules are offloaded, a layout that recomputes less copies more, so that no
@@ -393,6 +393,12 @@ public:
                          [this](const Layout& layout) { return predict(layout); }, {options_.recipe, [this] { return plan_of_recipe(); }});
         if (options_.host_offload && !all_.plans.empty()) all_.offload = faster_on_host(all_.plans.front());
         return std::move(all_);
+    }
+
+    /// Prediction of a layout of the merged answer, after run().
+    simulator::Prediction predict(const Layout& layout) {
+        const auto job = std::find_if(jobs_.begin(), jobs_.end(), [&](const ShardedJob& one) { return one.has(layout); });
+        return known_[static_cast<std::size_t>(job - jobs_.begin())]->predict(job->own(layout));
     }
 
 private:
@@ -547,11 +553,6 @@ private:
         return rank;
     }
 
-    simulator::Prediction predict(const Layout& layout) {
-        const auto job = std::find_if(jobs_.begin(), jobs_.end(), [&](const ShardedJob& one) { return one.has(layout); });
-        return known_[static_cast<std::size_t>(job - jobs_.begin())]->predict(job->own(layout));
-    }
-
     const Workload& workload_;
     const SearchSpace& space_;
     const RankingOptions& options_;
@@ -646,6 +647,21 @@ Ranking rank_layouts(const Workload& workload, const SearchSpace& space, const R
     searched.memory_limit = ranking.search.limit_bytes;
     add_slower_families(searched, space, options, ranking.search);
     return ranking;
+}
+
+FirstLayout first_layout(const Workload& workload, const SearchSpace& space, const RankingOptions& options) {
+    RankingOptions asked = options;
+    asked.plans = asked.ranks = 1;
+    asked.predictions = asked.one_per_family = asked.host_offload = asked.pareto = asked.families = false;
+    asked.compared.reset();
+    ShardedRanking ranking(workload, space, asked, options.headroom_bytes);
+    const SearchResult found = ranking.run().search;
+    FirstLayout first{{}, found.too_large_replayed.count};
+    if (found.best.empty()) return first;
+    const Layout& layout = found.best.front().layout;
+    first.plan = PlannedLayout{layout, ranking.predict(layout)};
+    first.plan->prediction.memory.limit_bytes = workload.memory_limit;
+    return first;
 }
 
 std::vector<PlannedLayout> plans_of(const Workload& workload, const SearchResult& search, std::size_t most, bool one_per_family) {

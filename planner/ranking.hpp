@@ -38,6 +38,7 @@ struct RankingOptions {
     /// Sizes of a published recipe. By time, the fastest plan with them is marked (PlanReason::like_nvidia_recipe); an answer of one plan
     /// per family holds it even where the ranking does not.
     std::optional<RecipeSizes> recipe = {};
+    bool keeps_few = false;     ///< keeps fewer layouts for replays: a shorter search, for one plan
     bool host_offload = false;  ///< also looks for Ranking::offload
     int threads = 0;            ///< threads of the search; 0: allowed_processors()
     /// Called about once a second from the calling thread with the finished and total parts. An exception from it ends the ranking.
@@ -67,6 +68,15 @@ struct Ranking {
 /// for any number of threads. Throws ConfigError with the reasons if no layout is legal; if none fits there are no plans, and
 /// SearchResult::nearest are the nearest misses (remedies() returns changes that make them fit).
 [[nodiscard]] Ranking rank_layouts(const Workload& workload, const SearchSpace& space = {}, const RankingOptions& options = {});
+
+/// The first layout of a ranking.
+struct FirstLayout {
+    std::optional<PlannedLayout> plan;  ///< without reasons; nothing if no layout leaves the headroom
+    std::int64_t dropped = 0;           ///< layouts that leave it by the search's estimate, but not with their allocator replayed
+};
+
+/// Returns the first layout of rank_layouts(), without a search for nearest misses. Throws ConfigError if no layout is legal.
+[[nodiscard]] FirstLayout first_layout(const Workload& workload, const SearchSpace& space, const RankingOptions& options);
 
 /// The plans that rank_layouts() makes of a search's best: at most `most`.
 [[nodiscard]] std::vector<PlannedLayout> plans_of(const Workload& workload, const SearchResult& search, std::size_t most,

@@ -127,7 +127,7 @@ def function_text(name):
 
 def stub():
     text = HEAD.format(doc=mgplan.__doc__)
-    for name in ("plan", "sweep", "simulate", "check", "export", "side_by_side", "diff", "schedule", "groups", "split", "graphs", "buffers", "models", "clusters"):
+    for name in ("plan", "sweep", "simulate", "check", "export", "least", "side_by_side", "diff", "schedule", "groups", "split", "graphs", "buffers", "models", "clusters"):
         text += "\n" + function_text(name)
     ast.parse(text)
     return text

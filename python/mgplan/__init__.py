@@ -23,7 +23,7 @@ from ._results import Answer, Better, Check, Export, Plan, Prediction, Ranking
 
 __version__: str = _mgplan.version
 __all__ = ["Answer", "Better", "Check", "Export", "InputError", "InputWarning", "Plan", "Prediction", "Problem", "Ranking", "buffers", "check",
-           "clusters", "diff", "export", "graphs", "groups", "models", "plan", "schedule", "side_by_side", "simulate", "split",
+           "clusters", "diff", "export", "graphs", "groups", "least", "models", "plan", "schedule", "side_by_side", "simulate", "split",
            "sweep"]
 
 
@@ -153,6 +153,17 @@ def side_by_side(model: Any, on: Any, *, routing_skew: Any = None, **pins: Any) 
     _words.add_routing(words, texts, routing_skew)
     _words.add_model(words, texts, model)
     return _answer("side-by-side", words, texts, pins | {"model": model, "on": on})
+
+
+def least(model: Any, cluster: Any = None, *, routing_skew: Any = None, **pins: Any) -> Answer:
+    """The least number of GPUs on which a layout of the model fits, and how fast it is there: ``["gpus"]`` (None: nothing fits),
+    ``["plan"]``, ``["tokens_per_second_per_gpu"]``; ``["fixes"]`` and ``["without"]`` have the number with one change each.
+
+    pins restrict the search as those of plan() do; up_to=1024 is the largest number that is tried.
+    """
+    words, texts = _job(pins, cluster, routing_skew)
+    _words.add_model(words, texts, model)
+    return _answer("least", words, texts, pins | {"model": model, "cluster": cluster})
 
 
 def diff(a: Any, b: Any) -> Answer:

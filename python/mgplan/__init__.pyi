@@ -583,6 +583,136 @@ def export(
     with an array), "megatron-yaml", or "mgplan" (a plan file).
     """
 
+def least(
+    model: _Path | Mapping[str, Any] | Plan | Any,
+    cluster: _Path | Mapping[str, Any] | None = ...,
+    *,
+    routing_skew: _Path | Sequence[Any] | None = ...,
+    assume: Literal["llama"] | None = ...,
+    vocab_size: int | str | None = ...,
+    global_batch: int | str | None = ...,
+    global_batch_tokens: int | str | None = ...,
+    seq: int | str | None = ...,
+    max_memory: int | str | None = ...,
+    routing: Literal["natural", "forced"] | None = ...,
+    adverse: str | None = ...,
+    lengths: _Path | None = ...,
+    precision: str | None = ...,
+    software: str | None = ...,
+    grad_dtype: Literal["fp32", "bf16", "fp16"] | None = ...,
+    no_distributed_optimizer: bool | None = ...,
+    sharding: _Words | None = ...,
+    optimizer: Literal["adam", "sgd", "lion", "muon", "ademamix"] | None = ...,
+    offload: _Words | None = ...,
+    overlap: _Words | None = ...,
+    no_overlap: _Words | None = ...,
+    attention: Literal["flash", "unfused"] | None = ...,
+    loss_fusion: Literal["none", "native", "te"] | None = ...,
+    strict: bool | None = ...,
+    engine: Literal["mgplan", "megatron"] | None = ...,
+    up_to: int | str | None = ...,
+    tp: _Numbers | None = ...,
+    cp: _Numbers | None = ...,
+    ep: _Numbers | None = ...,
+    etp: _Numbers | None = ...,
+    pp: _Numbers | None = ...,
+    vpp: _Numbers | None = ...,
+    micro_batch: _Numbers | None = ...,
+    recompute: _Words | None = ...,
+    recompute_modules: _Words | None = ...,
+    recompute_method: Literal["uniform", "block"] | None = ...,
+    recompute_num_layers: int | str | None = ...,
+    sequence_parallel: bool | Literal["auto", "on", "off"] | None = ...,
+    cp_comm_type: _Words | None = ...,
+    group_size: int | str | None = ...,
+    pipeline_layout: str | None = ...,
+    schedule: _Words | None = ...,
+    balance_stages: bool | None = ...,
+    order: _Words | None = ...,
+    cuda_graphs: _Words | None = ...,
+    dispatcher: _Words | None = ...,
+    search: _Words | None = ...,
+    exhaustive: bool | None = ...,
+    headroom: str | None = ...,
+    objective: Literal["throughput", "memory"] | None = ...,
+    threads: int | str | None = ...,
+) -> Answer:
+    """The least number of GPUs on which a layout of the model fits, and how fast it is there: ``["gpus"]`` (None: nothing fits),
+    ``["plan"]``, ``["tokens_per_second_per_gpu"]``; ``["fixes"]`` and ``["without"]`` have the number with one change each.
+
+    pins restrict the search as those of plan() do; up_to=1024 is the largest number that is tried.
+
+    Pins:
+
+    assume: read a Hugging Face config of an unknown model_type as this type; every output says so, and export refuses it (default:
+        refuse such a config).
+    vocab_size: vocabulary size before padding (default: the model's, or that of its tokenizer where known).
+    global_batch: sequences per step (default: the model's published batch, else 4 Mi tokens, up to 16 Mi on 4,096 GPUs and more; of
+        MoE models at least 8 sequences per GPU).
+    global_batch_tokens: tokens per step, 4M is 4,194,304; instead of --global-batch.
+    seq: tokens per sequence, 8k is 8,192 (default: the preset's, or min(model's maximum, 4096)).
+    max_memory: memory a rank may use (default: the GPU's).
+    routing: expert routing: natural (the router's, with --routing-skew), or forced (uniform, --moe-router-force-load-balancing)
+        (default: the command's, else natural).
+    adverse: conditions of the adverse time (worst): network=SHARE of the inter-node bandwidth, host=FACTOR on launch times,
+        routing=EXPONENT of Zipf's law over experts (default: fitted to published runs, docs/how-sure.md).
+    lengths: document lengths of packed sequences, a JSON list of pairs of tokens and count. Attention stays inside a document, and a
+        step waits for the slowest data-parallel rank (default: one document per sequence).
+    precision: precision of the GEMMs: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4; fp8 is
+        fp8-current (default: bf16).
+    software: release of NVIDIA's training container whose rates are used, from 25.04 to 26.08 (default: 26.08).
+    grad_dtype: dtype of gradients and their reduction (default: fp32).
+    no_distributed_optimizer: every rank keeps the whole optimizer state.
+    sharding: state sharded over data-parallel ranks: none, optimizer (distributed optimizer), optimizer_gradients or full (with
+        parameters; both Megatron-FSDP), or hybrid:N (full inside each of N replicas); several are all searched. Gradients keep their
+        dtype (default: the command's, else optimizer, full, and hybrid with a replica per NVLink domain).
+    optimizer: optimizer; engine mgplan lacks ademamix (default: the command's, else adam (AdamW)).
+    offload: state kept in host memory: optimizer (main parameters and moments, updated there) or a share, optimizer:0.5;
+        optimizer_states, moved to the GPU for the update, or a share; and inputs of modules between forward and backward: attn_norm,
+        qkv_linear, core_attn, attn_proj, mlp_norm, expert_fc1, moe_act (default: the command's, else none).
+    overlap: communication to overlap with compute (default: grad-reduce, param-gather, p2p).
+    no_overlap: communication not to overlap.
+    attention: attention kernels (default: flash).
+    loss_fusion: kernels of Megatron-LM's loss. none: separate, with fp32 copies of the logits; native: Megatron-LM's fused ones; te:
+        Transformer Engine's, without fp32 logits (default: none).
+    strict: refuse a Megatron-LM command with a flag that mgplan does not model or know.
+    engine: training framework to predict: Megatron-LM with Transformer Engine, or mgplan's own (default: megatron).
+    up_to: largest number of GPUs to try: powers of two inside a node, then whole nodes (default: 4096).
+    tp: tensor parallel sizes (default: all that divide).
+    cp: context parallel sizes (default: all that divide).
+    ep: expert parallel sizes (default: all that divide).
+    etp: expert tensor parallel sizes (default: all that divide).
+    pp: pipeline parallel sizes (default: all that divide).
+    vpp: model chunks per pipeline rank (default: 1 to 8, and all that make chunks of equal layers).
+    micro_batch: sequences per microbatch (default: divisors of global batch / dp up to 16).
+    recompute: activation recompute (default: none,selective,full).
+    recompute_modules: modules that selective recompute recomputes (core_attn, mlp, moe_act, layernorm, mla_up_proj, moe,
+        shared_experts, mhc) (default: core_attn).
+    recompute_method: method of full recompute (default: uniform).
+    recompute_num_layers: uniform: layers per checkpoint; block: layers recomputed per chunk (default: 1).
+    sequence_parallel: sequence parallelism (default: auto).
+    cp_comm_type: how context-parallel ranks exchange keys and values (default: p2p,all_gather,a2a).
+    group_size: microbatch group of the interleaved schedule (default: pp).
+    pipeline_layout: layers per stage as in Megatron-LM, such as 'Et*3|(tt|)*29m|L'.
+    schedule: pipeline schedules. auto: Megatron-LM's for the layout's pp and vpp. The others are mgplan's own (--engine mgplan),
+        tried for the best layouts and the nearest misses; a list without auto ranks them alone (auto, zb-h1, zb-h2, zb-v, v-half,
+        v-min, dualpipe-v) (default: auto).
+    balance_stages: print what uneven splits of the layers gain over the stages of the best layouts with a pipeline, and try them with
+        any --search (the default search tries them).
+    order: rank orders, fastest axis first; several are searched (default: tp-cp-ep-dp-pp).
+    cuda_graphs: scopes of CUDA graphs: attn, mlp, moe, moe_router, moe_preprocess, layer, full_iteration (default: none).
+    dispatcher: MoE token dispatcher, engine megatron: allgather, alltoall, deepep, hybridep (default: the model's).
+    search: what to search besides layouts: dispatcher, recompute (sets of modules), block (full recompute of some layers), tp-
+        overlap, moe-overlap, optimizer (bf16 gradients and moments), cuda-graphs, vpp (chunks of unequal layers), stages (splits
+        balanced by the layers' work), sharding (FSDP and HSDP). plain: nothing; recipe: the first two and the overlaps; wide: all
+        (default: all but optimizer, which changes the trained numbers).
+    exhaustive: evaluate every layout, without pruning.
+    headroom: GPU memory to leave free, such as 4GiB, 5% or 0; ignored where nothing fits otherwise (default: 5%, 0 with --max-
+        memory).
+    objective: rank by speed or by memory (default: throughput).
+    threads: threads of the search; 0: the processors that the process may use, by affinity and control groups (default: 0).
+    """
+
 def side_by_side(
     model: _Path | Mapping[str, Any] | Plan | Any,
     on: Sequence[str],

@@ -144,6 +144,15 @@ def test_side_by_side(command):
         == ["dgx-h100", "dgx-h200"]
 
 
+def test_least(command):
+    said = command("least", "--model", "llama3-8b", "--cluster", "dgx-a100-40g", "--up-to", 16, "--format", "json")
+    assert said.code == 0, said.err
+    least = mgplan.least("llama3-8b", "dgx-a100-40g", up_to=16)
+    assert least.to_json() == said.out
+    assert mgplan.least(mgplan.models("llama3-8b").to_dict(), mgplan.clusters("dgx-a100-40g").to_dict(), up_to=16)["gpus"] == least["gpus"]
+    assert mgplan.least("llama3-8b", "dgx-a100-40g", up_to=2, recompute="none")["gpus"] is None
+
+
 def test_presets(command):
     for function in (mgplan.models, mgplan.clusters):
         name = function.__name__

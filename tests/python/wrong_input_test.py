@@ -46,6 +46,7 @@ WRONG = {
     "sweep": (lambda: mgplan.sweep("llama3-8b", 16, over={"seq": "4k"}), "", "over['seq']", "4k", "is no list of values", "give one"),
     "one cluster": (lambda: mgplan.side_by_side("llama3-8b", ["8:dgx-h100"]), "side-by-side --on=8:dgx-h100 --model llama3-8b", "on", None,
                     "", ""),
+    "least": (lambda: mgplan.least("llama3-8b", up_to=0), "least --model llama3-8b --up-to 0", "up_to", 0, "is out of range", "from 1 to"),
     "on": (lambda: mgplan.side_by_side("llama3-8b", "8:dgx-h100"), "", "on", "8:dgx-h100", "is no list", "give one"),
     "plan and size": (lambda: mgplan.groups(8, plan=mgplan.simulate("llama3-8b", 8)), "", "world", 8, "a PLAN holds what --world says",
                       "drop one of them"),
