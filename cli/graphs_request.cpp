@@ -215,9 +215,10 @@ void declare_graphs_options(Options& options, GraphsOptions& given) {
     options.choice("sequence-parallel", given.sequence_parallel, {"auto", "on", "off"},
                    "sequence parallelism; auto: on where tp > 1 (default: auto)");
     options.group("Capture");
-    options.text("cuda-graphs", given.scopes, "none|SCOPE[,SCOPE...]",
-                 "captured scopes: attn, mlp, moe, moe_router, moe_preprocess, mamba, layer, full_iteration (default: the plan's, else layer; "
-                 "with dropless experts attn, moe_router, moe_preprocess, and mlp of dense layers)");
+    options.text(
+        "cuda-graphs", given.scopes, "none|SCOPE[,SCOPE...]",
+        "captured scopes: attn, mlp, moe, moe_router, moe_preprocess, mamba, layer, full_iteration (default: the plan's, else layer; "
+        "with dropless experts attn, moe_router, moe_preprocess, and mlp of dense layers)");
     options.choice(
         "policy", given.policy, {"slots", "megatron"},
         "slots: mgplan's own, graphs for each chunk and slot; megatron: Megatron-LM's, graphs for each microbatch (default: that of "

@@ -137,7 +137,8 @@ void write_layers(FlagWriter& out, const Job& /*job*/) {
 }
 
 constexpr std::array kLayerFlags{
-    FlagRow{"spec=+ hybrid-layer-pattern= hybrid-override-pattern= mtp-hybrid-override-pattern= hybrid-attention-ratio= hybrid-mlp-ratio= is-hybrid-model "
+    FlagRow{"spec=+ hybrid-layer-pattern= hybrid-override-pattern= mtp-hybrid-override-pattern= hybrid-attention-ratio= hybrid-mlp-ratio= "
+            "is-hybrid-model "
             "experimental-attention-variant= linear-attention-type= linear-attention-freq= mamba-state-dim= mamba-head-dim= "
             "mamba-num-heads= mamba-num-groups= linear-conv-kernel-dim= linear-key-head-dim= linear-value-head-dim= linear-num-key-heads= "
             "linear-num-value-heads=",
