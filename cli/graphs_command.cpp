@@ -58,12 +58,12 @@ std::vector<GraphedChunk> chunks_of(const GraphsRequest& request, int rank) {
         return list;
     }
     const ModelSpec& model = request.workload->model;
+    const bool prediction_in_graphs = layer_kinds(model).prediction_in_graphs;
     const auto captured = [&](std::int64_t layer) { return captured_halves(request.scopes, typed_layer(model, layer)).any(); };
     std::vector<GraphedChunk> list;
     for (int chunk = 0; chunk < request.schedule.vpp; ++chunk) {
         const StageChunk& stage = request.layout.split->chunk(rank, chunk);
-        // An MTP layer holds one decoder layer of the last kind.
-        std::int64_t layers = stage.mtp > 0 && captured(model.layers - 1) ? stage.mtp : 0;
+        std::int64_t layers = stage.mtp > 0 && prediction_in_graphs && captured(model.layers) ? stage.mtp : 0;
         for (std::int64_t i = 0; i < stage.decoders; ++i) layers += captured(stage.first_decoder + i) ? 1 : 0;
         list.push_back({{0, layers}});
     }
@@ -165,7 +165,8 @@ Json tensors_json(const GraphsRequest& request) {
     if (request.scopes.empty() || request.scopes.contains(CudaGraphScope::full_iteration)) return list;
     const LayerKinds kinds = layer_kinds(request.workload->model);
     for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
-        if (kinds.without_window[kind] != kind) continue;
+        const bool of_decoder = std::find(kinds.of_layer.begin(), kinds.of_layer.end(), kind) != kinds.of_layer.end();
+        if (kinds.without_window[kind] != kind || (!of_decoder && !kinds.prediction_in_graphs)) continue;
         const auto layer = simulator::graphed_layer(*request.workload, request.layout, kinds, kind, request.policy);
         for (const auto& [role, tensors] : {std::pair{"static input", &layer.inputs}, {"boundary", &layer.boundary}}) {
             for (const auto& tensor : *tensors)

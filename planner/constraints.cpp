@@ -83,7 +83,7 @@ std::vector<std::string> graph_problems(const Workload& work, const Layout& layo
         !layout.cuda_graphs.contains(CudaGraphScope::full_iteration))
         problems.add(
             "cuda graphs: engine mgplan captures no single layers of {}, which parts describe; use full_iteration or none, or "
-            "--engine megatron",
+            "--engine megatron (mgplan graphs: --policy megatron)",
             work.model.name);
     return problems.list();
 }

@@ -77,12 +77,11 @@ HybridPattern parsed_pattern(std::string_view flag, const std::string& text) {
         pattern.layers += segment;
         pattern.segments.push_back(static_cast<std::int64_t>(segment.size()));
     }
-    for (std::size_t i = 1; i < parts.size(); ++i) {
-        if (parts[i].empty()) continue;
-        if (pattern.prediction.empty()) pattern.prediction = parts[i];
-        pattern.depths_differ |= parts[i] != pattern.prediction;
-        ++pattern.depths;
-    }
+    const bool predicts = std::any_of(parts.begin() + 1, parts.end(), [](const std::string& depth) { return !depth.empty(); });
+    if (!predicts) return pattern;
+    pattern.prediction = parts[1];
+    pattern.depths = std::ssize(parts) - 1;
+    pattern.depths_differ = std::any_of(parts.begin() + 1, parts.end(), [&](const std::string& depth) { return depth != parts[1]; });
     return pattern;
 }
 
@@ -206,10 +205,13 @@ void compose_pattern(FlagReader& flags, ModelSpec& model, const HybridPattern& p
 std::optional<HybridPattern> hybrid_pattern(FlagReader& flags) {
     for (const auto* flag : kPatternFlags) {
         if (!flags.has(flag)) continue;
-        HybridPattern pattern = parsed_pattern(flag, flags.raw(flag));
-        if (pattern.depths == 0) {
+        const std::string text = flags.raw(flag);
+        HybridPattern pattern = parsed_pattern(flag, text);
+        // arguments.py: the name before, for patterns without depths.
+        const std::int64_t depths = parse_integer(flags.raw("--mtp-num-layers")).value_or(0);
+        if (text.find('/') == std::string::npos && depths > 0) {
             pattern.prediction = flags.raw("--mtp-hybrid-override-pattern");
-            pattern.depths = pattern.prediction.empty() ? 0 : parse_integer(flags.raw("--mtp-num-layers")).value_or(0);
+            pattern.depths = pattern.prediction.empty() ? 0 : std::min(depths, ModelLimits::mtp_layers + 1);
         }
         return pattern;
     }
@@ -247,6 +249,11 @@ void check_hybrid(FlagReader& flags, const HybridPattern& pattern) {
         return;
     }
     std::set<char> wrong;
+    if (pattern.prediction.find('|') != std::string::npos) {
+        flags.problem("{}: | ends a stage in front of the first / alone; remove it from the depths of multi-token prediction",
+                      pattern.flag);
+        return;
+    }
     for (const char letter : pattern.layers + pattern.prediction) {
         if (letter == 'D' || letter == '+') {
             flags.problem("{}: '{}' is sparse or latent attention, which no layer of a hybrid here computes; give * for attention",
@@ -276,16 +283,19 @@ void check_hybrid(FlagReader& flags, const HybridPattern& pattern) {
     if (pattern.depths > ModelLimits::mtp_layers)
         flags.problem("{} has {} depths of multi-token prediction; give at most {}", pattern.flag, pattern.depths, ModelLimits::mtp_layers);
     // Without a pattern for them HybridModel makes no layers of multi-token prediction.
-    if (pattern.depths == 0) flags.idle("--mtp-num-layers");
-    if (pattern.depths > 0) (void)flags.text("--mtp-hybrid-override-pattern");
+    if (pattern.depths == 0) {
+        for (const auto* flag : {"--mtp-num-layers", "--mtp-hybrid-override-pattern"}) flags.idle(flag);
+    } else {
+        (void)flags.text("--mtp-hybrid-override-pattern");
+    }
     if (pattern.depths > 0 && !predicts_one_layer(pattern)) {
         const std::string_view named = flags.has("--mtp-num-layers") ? "--mtp-num-layers" : std::string_view(pattern.flag);
         for (const std::string_view flag : {named, std::string_view("--mtp-use-repeated-layer")})
             flags.not_computed(flag, "multi-token prediction of more than a mixer and a feed-forward", Decides::fit);
     }
     const bool experts = pattern.holds(kExpertsLetter);
-    if (experts && !flags.has("--num-experts"))
-        flags.problem("{} has layers of experts (E), but --num-experts is missing; give it, or write - in their place", pattern.flag);
+    if (experts && parse_integer(flags.raw("--num-experts")).value_or(flags.has("--num-experts") ? 1 : 0) < 1)
+        flags.problem("{} has layers of experts (E), but --num-experts is missing or 0; give it, or write - in their place", pattern.flag);
     if (!experts && flags.has("--num-experts")) {
         flags.not_computed("--num-experts", "experts of a pattern that has no layers of them (E)", Decides::fit);
         for (const FlagRow& row : kMixtureTopic.rows) {
@@ -329,6 +339,8 @@ void compose_hybrid(FlagReader& flags, ModelSpec& model, const std::optional<Hyb
         flags.problem("--multi-latent-attention with Mamba-2 or gated delta nets is not computed; give plain attention");
         return;
     }
+    if (holds(kExpertsLetter) && !model.moe)
+        flags.problem("{} has layers of experts (E), but --moe-layer-freq leaves none; remove it", pattern->flag);
     if (!flags.problems().empty()) return;
     if (pattern) {
         if (holds(kDeltaNetLetter) && model.normalization == Normalization::layer_norm) {

@@ -17,7 +17,7 @@ struct HybridPattern {
     std::string flag;                    ///< that gives it
     std::string layers;                  ///< M Mamba-2, G gated delta net, * attention, - MLP, E experts
     std::vector<std::int64_t> segments;  ///< layers between two |; one segment without
-    std::int64_t depths = 0;             ///< of multi-token prediction: one for each pattern after /
+    std::int64_t depths = 0;             ///< number of depths of multi-token prediction: patterns after /
     std::string prediction;              ///< layers of the first depth
     bool depths_differ = false;
     [[nodiscard]] bool holds(char letter) const { return letter != 0 && (layers + prediction).find(letter) != std::string::npos; }

@@ -129,6 +129,8 @@ void write_layers(FlagWriter& out, const Job& /*job*/) {
         if (varied) variant = variant_of(kind);
     }
     if (variant.empty()) variant = find_megatron_mixer("gated_delta_net")->variant;  // of no layer
+    if (plan.model.mtp_layers > 0 && kinds.of_prediction != kinds.of_layer.back())
+        refuse_layers(plan, "multi-token prediction by other layers than the last one");
     std::vector<bool> varied;
     for (const std::uint16_t kind : kinds.of_layer) varied.push_back(!variant_of(kinds.kinds[kind]).empty());
     out.word("experimental-attention-variant", variant);

@@ -11,7 +11,6 @@
 #include "model/ops/checks.hpp"
 #include "model/ops/elementwise.hpp"
 #include "plan/layout/rank_groups.hpp"
-#include "plan/parameters/model_adapter.hpp"
 #include "plan/text/errors.hpp"
 #include "plan/training/own_fp8.hpp"
 
@@ -121,7 +120,7 @@ void RankTrainer::make_expert_biases() {
         for (std::int64_t i = 0; i < contents.decoders + contents.mtp; ++i) {
             const bool further = i >= contents.decoders;
             const std::int64_t layer = further ? model.layers + i - contents.decoders : contents.first_decoder + i;
-            if (model.is_moe_layer(further ? model.layers - 1 : layer)) mixtures.push_back(layer);
+            if (model.is_moe_layer(layer)) mixtures.push_back(layer);
         }
     }
     expert_biases_ = std::make_unique<ExpertBiases>(device_, mixtures, model.moe->experts, statistics_dtype(context_.dtype));
@@ -203,8 +202,8 @@ StepReport RankTrainer::report_of(std::span<const double> values) const {
     StepReport report;
     report.loss = values[kLoss] / static_cast<double>(task_.batch.global_batch * task_.batch.sequence);
     if (context_.auxiliary_loss.defined()) {
-        const bool in_predictions = model.mtp_layers > 0 && feed_forward_as<Mixture>(typed_layer(model, model.layers)) != nullptr;
-        const auto mixtures = std::count(model.moe_layers.begin(), model.moe_layers.end(), true) + (in_predictions ? model.mtp_layers : 0);
+        const auto mixtures =
+            std::count(model.moe_layers.begin(), model.moe_layers.end(), true) + (model.is_moe_layer(model.layers) ? model.mtp_layers : 0);
         report.auxiliary_loss = values[kAuxiliaryLoss] / static_cast<double>(mixtures * task_.layout.num_microbatches * task_.layout.dp());
     }
     for (std::int64_t i = 0; i < model.mtp_layers; ++i) {

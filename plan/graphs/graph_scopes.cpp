@@ -83,10 +83,14 @@ void check_graph_scopes(EnumSet<Scope> scopes, Problems& problems) {
 void check_scopes_of_model(EnumSet<Scope> scopes, const ModelSpec& model, Problems& problems) {
     check_graph_scopes(scopes, problems);
     if (!scopes.empty() && !scopes.contains(Scope::full_iteration) && has_branches(model))
-        problems.add("cuda graphs: layers of {} mix tokens by several branches, which no graph of layers holds; use full_iteration or none",
-                     model.name);
+        problems.add(
+            "cuda graphs: layers of {} mix tokens in several branches, which no graph of layers captures; use full_iteration or none",
+            model.name);
     if (scopes.contains(Scope::mamba) && !has_mamba_layers(model))
         problems.add("cuda graphs: mamba needs Mamba layers, but {} has none; use attn, mlp or layer", model.name);
+    if (scopes.contains(Scope::mlp) && !has_dense_mlp(model))
+        problems.add("cuda graphs: mlp needs layers with a dense MLP, but {} has none; use {}", model.name,
+                     model.moe ? "moe_router or moe" : "attn, mamba or none");
     if (!model.moe) {
         for (const Scope scope : {Scope::moe, Scope::moe_router}) {
             if (scopes.contains(scope))
@@ -95,8 +99,6 @@ void check_scopes_of_model(EnumSet<Scope> scopes, const ModelSpec& model, Proble
         return;
     }
     const MoeSpec& moe = *model.moe;
-    if (scopes.contains(Scope::mlp) && !has_dense_mlp(model))
-        problems.add("cuda graphs: mlp needs layers with a dense MLP, but {} has none; use moe_router or moe", model.name);
     if (scopes.contains(Scope::moe_preprocess) && moe.capacity_factor > 0 && !moe.pad_to_capacity)
         problems.add(
             "cuda graphs: moe_preprocess with capacity factor = {} and no padding reads on the host how many tokens are left; pad to "

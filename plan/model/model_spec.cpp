@@ -262,7 +262,6 @@ void check_compositions(Problems& problems, const ModelSpec& model, const std::s
     for (const LayerComposition& kind : model.compositions)
         check(kind.parts, fmt::format("{}: layers of kind '{}'", where, kind.name.substr(0, 40)));
     check(model.beside_layers, where + ": beside_layers");
-    if (model.compositions.empty() && model.composition_of_layer.empty()) return;
     if (const auto kind = model.composition_of_prediction) {
         if (*kind >= model.compositions.size())
             problems.add("{}: layers of multi-token prediction are of kind {} of {}; count kinds from 0", where, *kind,
@@ -271,6 +270,7 @@ void check_compositions(Problems& problems, const ModelSpec& model, const std::s
             problems.add("{}: layer_kinds name a kind for multi-token prediction, but mtp_layers = 0; remove it, or give mtp_layers",
                          where);
     }
+    if (model.compositions.empty() && model.composition_of_layer.empty()) return;
     if (static_cast<std::int64_t>(model.composition_of_layer.size()) != model.layers)
         problems.add("{}: the list of the layers' kinds has {} entries for {} layers; give one entry per layer", where,
                      model.composition_of_layer.size(), model.layers);
@@ -301,6 +301,12 @@ double estimated_parameters(const ModelSpec& model) {
 }
 
 }  // namespace
+
+bool ModelSpec::is_moe_layer(std::int64_t layer) const {
+    if (!moe) return false;
+    if (layer >= layers && composition_of_prediction) return has_part_with(compositions.at(*composition_of_prediction), PartRole::mixture);
+    return moe_layers.at(static_cast<std::size_t>(layer < layers ? layer : layers - 1));
+}
 
 std::int64_t ModelSpec::padded_vocab(std::int64_t tp) const {
     if (padded_rows > 0) return padded_rows;

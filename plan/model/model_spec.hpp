@@ -241,7 +241,8 @@ struct ModelSpec {
 
     /// Layers of multi-token prediction whose weights `depths` of them need.
     [[nodiscard]] std::int64_t mtp_weights(std::int64_t depths) const { return mtp_repeated && depths > 1 ? 1 : depths; }
-    [[nodiscard]] bool is_moe_layer(std::int64_t layer) const { return moe.has_value() && moe_layers.at(static_cast<std::size_t>(layer)); }
+    /// True if a layer (from 0; of multi-token prediction from the number of layers on) has experts.
+    [[nodiscard]] bool is_moe_layer(std::int64_t layer) const;
     /// The index in compositions of one layer (from 0), of multi-token prediction from the number of layers on.
     [[nodiscard]] std::uint16_t kind_of_parts(std::int64_t layer) const {
         if (layer >= layers && composition_of_prediction) return *composition_of_prediction;

@@ -63,7 +63,7 @@ std::vector<LayerKindHalves> kinds_of_fields(const ModelSpec& model, LayerKinds&
     int dense = LayerKindHalves::kNone, experts = LayerKindHalves::kNone;
     for (std::int64_t layer = 0; layer < model.layers + (model.mtp_layers > 0 ? 1 : 0); ++layer) {
         LayerKindHalves& kind = layers.emplace_back();
-        kind.mixture = model.is_moe_layer(std::min(layer, model.layers - 1));
+        kind.mixture = model.is_moe_layer(layer);
         kind.windowed = model.window_of_layer(layer) > 0;
         kind.mixer = 0;
         int& feed_forward = kind.mixture ? experts : dense;
@@ -178,8 +178,9 @@ LayerKinds layer_kinds(const ModelSpec& model, const MegatronSwitches& switches)
     if (std::ssize(result.of_layer) > model.layers) {
         result.of_prediction = result.of_layer.back();
         result.of_layer.pop_back();
-        result.prediction_in_graphs = model.compositions.empty() || std::find(result.of_layer.begin(), result.of_layer.end(),
-                                                                              result.of_prediction) != result.of_layer.end();
+        result.prediction_in_graphs = std::any_of(result.of_layer.begin(), result.of_layer.end(), [&](std::uint16_t kind) {
+            return result.kinds[kind].mixer != LayerKindHalves::kNone && result.kinds[kind].feed_forward != LayerKindHalves::kNone;
+        });
     }
     for (const LayerKindHalves& kind : result.kinds) {
         const auto first = std::find_if(result.kinds.begin(), result.kinds.end(), [&](const LayerKindHalves& other) {

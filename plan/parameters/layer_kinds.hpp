@@ -39,9 +39,9 @@ struct LayerKinds {
     std::vector<LayerHalf> mixers, feed_forwards;
     std::vector<LayerKindHalves> kinds;
     std::vector<std::uint16_t> of_layer;  ///< index of each decoder layer's kind
-    std::uint16_t of_prediction = 0;      ///< of a layer of multi-token prediction; of no meaning without
-    /// The decoder layer of multi-token prediction is a layer like others, not a stack of layers with one half each, which no graph of
-    /// layers holds (Megatron-core transformer/cuda_graphs.py, _layer_is_graphable).
+    std::uint16_t of_prediction = 0;      ///< index of the kind of a layer of multi-token prediction; 0 without
+    /// True if CUDA graphs may capture the decoder layer of multi-token prediction. False for a HybridStack, which models have whose layers
+    /// have one half each (Megatron-core transformer/cuda_graphs.py, _layer_is_graphable).
     bool prediction_in_graphs = true;
     /// By kind: the first that differs from it in its window alone, with the same memory and the same number of parameters.
     std::vector<std::uint16_t> without_window;

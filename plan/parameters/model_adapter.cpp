@@ -118,7 +118,7 @@ Layer layer_of_fields(const ModelSpec& spec, std::int64_t number) {
         layer.mixer = latent_attention_of(spec, number);
     else
         layer.mixer = attention_of(spec, number);
-    if (spec.is_moe_layer(std::min(number, spec.layers - 1)))
+    if (spec.is_moe_layer(number))
         layer.feed_forward = mixture_of(spec);
     else
         layer.feed_forward = mlp_of(spec);

@@ -10,9 +10,10 @@ namespace mgplan {
     return !(model.moe && model.moe->grouped_gemm && model.mlp_bias);
 }
 
-/// False for GELU by erf with a bias: Megatron-LM's fused GELU is the form by tanh (megatron/core/fusions/fused_bias_gelu.py).
+/// False for a bias in front of another activation than GELU by tanh, for which alone Megatron-LM fuses both
+/// (megatron/core/fusions/fused_bias_gelu.py; transformer_config.py, bias_activation_fusion).
 [[nodiscard]] inline bool may_fuse_activation(const ModelSpec& model) {
-    return model.activation != Activation::gelu_exact || model.gated_mlp || !model.mlp_bias;
+    return model.activation == Activation::gelu || model.gated_mlp || !model.mlp_bias;
 }
 
 }  // namespace mgplan

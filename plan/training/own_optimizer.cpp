@@ -10,14 +10,16 @@
 namespace mgplan {
 namespace {
 
-/// Number of kv heads of each packed projection that differs from the others in its heads.
+/// Number of kv heads of each way to pack queries, keys and values.
 std::vector<std::int64_t> kv_heads_of(const ModelSpec& model) {
     if (model.compositions.empty()) return model.mla ? std::vector<std::int64_t>{} : std::vector{model.kv_heads};
     std::map<std::vector<std::int64_t>, std::int64_t> found;
     for (const LayerComposition& layer : model.compositions) {
         for (const LayerPart& part : layer.parts) {
             if (part.kind == Attention::kKind)
-                found[{part_size(part, "heads"), part_size(part, "kv_heads"), part_size(part, "head_dim")}] = part_size(part, "kv_heads");
+                found[{part_size(part, "heads"), part_size(part, "kv_heads"), part_size(part, "head_dim"),
+                       part_size(part, "output_gate")}] = part_size(part, "kv_heads");
+            if (part.kind == LatentAttention::kKind) found[{}] = ModelLimits::heads;  // packs nothing, whatever tp is
             // Gemma's layers, and those of several branches, pack theirs with other rows.
             for (const std::string_view kind :
                  {GemmaAttention::kKind, Gemma3nLayer::kKind, AttentionBesideMamba2::kKind, SharedBlockMamba2::kKind}) {

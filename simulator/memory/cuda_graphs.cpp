@@ -396,8 +396,7 @@ void add_layers(GraphSums& sums, GraphTerms& terms, const GraphInputs& in, std::
 
 /// Adds the held bytes of each name. What is held grows with the amounts, so that names with proportional amounts are computed once.
 void add_boundaries(GraphTerms& terms, const GraphSums& sums, const GraphResidency& residency) {
-    std::vector<std::pair<std::vector<std::int64_t>, std::int64_t>>
-        known;  // amounts without their common divisor, and what of them is held
+    std::vector<std::pair<std::vector<std::int64_t>, std::int64_t>> known;  // amounts divided by their common divisor, and bytes held
     terms.boundary.reserve(sums.boundary.size());
     for (const auto& [name, of_chunks] : sums.boundary) {
         std::vector<std::int64_t> amounts = of_chunks;

@@ -47,7 +47,6 @@ struct GraphedLayer {
     std::int64_t outside = 0;          ///< kept boundary tensors that eager work of the layer after the graph would keep
     std::int64_t transient = 0;        ///< further bytes during its backward
     std::int64_t eager_transient = 0;  ///< further bytes during the backward of the part outside the graph
-    KernelCounts kernels;
 };
 
 /// Kernels of these halves.

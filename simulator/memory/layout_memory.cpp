@@ -329,7 +329,7 @@ struct LayoutMemory::State {
     std::vector<RowFactors> row_factors(const Layout& layout, const RoutingLoad::Level& level, int first, int end) {
         const std::vector<ChunkCensus>& chunks = shared.splits->census(layout).chunks;
         const auto& counts = live_counts(layout);
-        const bool predicts_mixtures = workload.model.moe_layers.back();
+        const bool predicts_mixtures = workload.model.is_moe_layer(workload.model.layers);
         std::vector<RowFactors> factors;
         std::vector<LiveMixtures> live_mixtures;
         for (int rank = first; rank < end; ++rank) {

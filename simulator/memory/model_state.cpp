@@ -425,7 +425,7 @@ std::int64_t ModelStates::expert_bias_bytes(const Layout& layout, int pp_rank) c
                 ++tables;
             else if (model.is_moe_layer(i))
                 ++mixtures;
-        if (model.is_moe_layer(model.layers - 1)) mixtures += model.mtp_weights(contents.mtp);
+        if (model.is_moe_layer(model.layers)) mixtures += model.mtp_weights(contents.mtp);
     }
     const bool wide = workload_.training.compute_dtype() == Dtype::fp64;
     const std::int64_t each =

@@ -4,12 +4,12 @@ namespace mgplan::simulator {
 
 GraphTerms RankGraphs::of(const Layout& layout, int pp_rank, const LayerCosts& costs, const Held& held) {
     if (layout.cuda_graphs.empty()) return {};
-    return terms(layout, pp_rank, costs, held, graphed_[&costs]);
+    return terms(layout, pp_rank, costs, held, graphed_[shard_key(layout)]);
 }
 
 GraphTerms RankGraphs::without_objects(const Layout& layout, int pp_rank, const Held& held) {
     if (layout.cuda_graphs.empty()) return {};
-    GraphTerms found = terms(layout, pp_rank, LayerCosts{}, held, without_kernels_[shard_key(layout)]);
+    GraphTerms found = terms(layout, pp_rank, LayerCosts{}, held, graphed_[shard_key(layout)]);
     found.nodes = found.objects = 0;
     return found;
 }

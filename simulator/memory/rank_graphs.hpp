@@ -29,13 +29,13 @@ public:
         std::span<const ChunkCensus> chunks;
         std::span<const std::int64_t> alive;
     };
-    /// All zero without scopes. `costs`: of the layout; must keep their address.
+    /// All zero without scopes. `costs`: of the layout.
     [[nodiscard]] GraphTerms of(const Layout& layout, int pp_rank, const LayerCosts& costs, const Held& held);
     /// Terms without `nodes` and `objects`, the only ones that depend on layer costs.
     [[nodiscard]] GraphTerms without_objects(const Layout& layout, int pp_rank, const Held& held);
 
 private:
-    /// `kinds`: cached for all layouts with the same costs.
+    /// `kinds`: cached for all layouts with the same shard.
     [[nodiscard]] GraphTerms terms(const Layout& layout, int pp_rank, const LayerCosts& costs, const Held& held, GraphedLayers& kinds);
     [[nodiscard]] const GraphResidency& residency(const Layout& layout, int pp_rank, GraphPolicy policy);
 
@@ -44,8 +44,7 @@ private:
     SharedSchedules& schedules_;
     ActivationMemory& activations_;
     std::unordered_map<MemoKey<6>, const GraphResidency*, MemoKeyHash> residencies_;  ///< owned by the shared schedules
-    std::unordered_map<const LayerCosts*, GraphedLayers> graphed_;
-    std::unordered_map<ShardKey, GraphedLayers, MemoKeyHash> without_kernels_;
+    std::unordered_map<ShardKey, GraphedLayers, MemoKeyHash> graphed_;
 };
 
 }  // namespace mgplan::simulator

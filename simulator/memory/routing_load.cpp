@@ -131,7 +131,7 @@ double normal_upper_quantile(double p) {
 
 RoutingLoad::RoutingLoad(const ModelSpec& model, RoutingSkew skew) : moe_(*model.moe), skew_(std::move(skew)) {
     const auto decoders = std::count(model.moe_layers.begin(), model.moe_layers.end(), true);
-    layers_ = decoders + (model.moe_layers.back() ? model.mtp_layers : 0);
+    layers_ = decoders + (model.is_moe_layer(model.layers) ? model.mtp_layers : 0);
     if (skew_.kind == RoutingKind::zipf)
         probabilities_.push_back(inclusion_probabilities(zipf_shares(moe_.experts, skew_.exponent), moe_.top_k));
     else if (skew_.kind == RoutingKind::histogram)

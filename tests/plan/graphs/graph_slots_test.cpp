@@ -263,7 +263,7 @@ TEST(GraphScopes, OfLayersThatNoFrameworkCapturesAreRefused) {
                               {"kv_heads", 2},
                               {"head_dim", 8}}}}}};
     model.composition_of_layer = {0};
-    EXPECT_THAT(refusal({attn}, model), HasSubstr("by several branches, which no graph of layers holds"));
+    EXPECT_THAT(refusal({attn}, model), HasSubstr("in several branches, which no graph of layers captures"));
     EXPECT_EQ(refusal({full_iteration}, model), "");
     EXPECT_THAT(refusal({mamba}, ModelSpec{}), HasSubstr("mamba needs Mamba layers"));
 }
