@@ -130,6 +130,7 @@ void LeastRun::settle() {
     least_.batch_source = resolved_.batch_source;
     least_.assumed = without_what_is_searched(resolved_.assumed, resolved_.workload, on_node.values.space);
     least_.headroom_bytes = headroom_;
+    least_.by_memory = given_.values.objective == "memory";
 }
 
 std::optional<std::int64_t> LeastRun::least_world(const Case& one, std::int64_t first, std::int64_t last) {

@@ -78,8 +78,8 @@ std::string answer_text(const LeastReport& least) {
 
 std::string legend(const LeastReport& least) {
     std::string text =
-        fmt::format("layout: the fastest{}; tok/s, TFLOP/s: per GPU; GiB: of the fullest GPU.\n",
-                    least.workload.model.moe ? " among sizes near those that are fastest without overlaps and CUDA graphs" : "");
+        fmt::format("layout: the {}{}; tok/s, TFLOP/s: per GPU; GiB: of the fullest GPU.\n", least.by_memory ? "smallest" : "fastest",
+                    least.workload.model.moe ? " among sizes near those that come first without overlaps and CUDA graphs" : "");
     if (!least.without.empty()) text += "as given: the search uses recompute and FSDP where they help.\n";
     const auto offloads = [](const LeastGpus& row) { return row.plan && row.workload.training.offload.optimizer > 0; };
     if (std::ranges::any_of(least.fixes, offloads))

@@ -24,7 +24,8 @@ struct LeastReport {
     BatchSource batch_source = BatchSource::given;
     std::vector<std::string> assumed;
     std::int64_t headroom_bytes = 0;
-    std::string options;  ///< words of `plan` for the job: cluster, precision, sequence, batch
+    std::string options;     ///< words of `plan` for the job: cluster, precision, sequence, batch
+    bool by_memory = false;  ///< the layouts are the smallest, not the fastest
     LeastGpus given;
     std::string why_not;             ///< one line if nothing fits
     std::string would_fit_with;      ///< the cheapest change with which the nearest layout would fit; "": none is known

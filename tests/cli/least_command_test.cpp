@@ -152,6 +152,8 @@ TEST(Least, TableHasARowForEachChange) {
           "next: plan --world 2 --cluster dgx-h100 --seq 4096 --global-batch 1024 "})
         EXPECT_THAT(in_one_line(said.out) + said.out, HasSubstr(text));
     for (const auto& line : split(said.out, '\n')) EXPECT_LE(reports::display_width(line), 100U) << line;
+    EXPECT_THAT(said.out, HasSubstr("\nlayout: the fastest; "));
+    EXPECT_THAT(say(fmt::format("least {} --objective memory", kSmall)).out, HasSubstr("\nlayout: the smallest; "));
     const Said csv = say(fmt::format("least {} --format csv", kSmall));
     const auto lines = split(csv.out, '\n');
     ASSERT_THAT(lines, SizeIs(6)) << "a header, four rows, and nothing after the last";
