@@ -183,7 +183,8 @@ void LeastRun::explain_miss() {
                 least_.would_fit_with = miss.remedy;
             });
             return;
-        } catch (const ConfigError&) {  // a number of GPUs that was too small for any layout
+        } catch (const ConfigError& error) {  // a number of GPUs that was too small for any layout
+            if (illegal_.empty()) illegal_.absorb(error, fmt::format("on {}: ", counted(world, "GPU")));
         }
     }
     illegal_.throw_if_any();

@@ -58,9 +58,11 @@ std::optional<std::int64_t> least_world(const std::vector<std::int64_t>& worlds,
         least = world;
         break;
     }
+    // Without an answer, the worlds above the last one judged are left.
+    const std::int64_t above = least || judged.empty() ? 0 : judged.back();
     for (const std::int64_t world : worlds) {
-        if (!least || world >= *least) break;
-        if (std::ranges::find(judged, world) == judged.end() && judge(world) == WorldFit::fits) least = world;
+        if (least && world >= *least) break;
+        if (world > above && std::ranges::find(judged, world) == judged.end() && judge(world) == WorldFit::fits) least = world;
     }
     return least;
 }

@@ -18,8 +18,8 @@ namespace mgplan::planner {
 enum class WorldFit : std::uint8_t { illegal, too_large, fits };
 
 /// Returns the first of `worlds`, which ascend, that fits, and nothing if none is found. More GPUs do not always fit better, because sizes
-/// must divide them. The first legal world of each power of two is therefore judged until one fits, and then every world below that one.
-/// Worlds above it are not judged, and none is judged twice.
+/// must divide them. The first legal world of each power of two is therefore judged until one fits, and then every world below that one;
+/// if none of these fits, every world above the last of them. None is judged twice.
 [[nodiscard]] std::optional<std::int64_t> least_world(const std::vector<std::int64_t>& worlds,
                                                       const std::function<WorldFit(std::int64_t)>& judge);
 

@@ -244,6 +244,7 @@ std::vector<UsedFlag> used_flags() {
         {"--attention-output-gate", kDense, ""},
         {"--hybrid-layer-pattern", kDense, "M-M*"},
         {"--hybrid-override-pattern", kDense, "M-M*"},
+        {"--mtp-hybrid-override-pattern", kHybrid + "--position-embedding-type none --mtp-num-layers 1 ", "*-"},
         {"--hybrid-attention-ratio", kDense, "0.1"},
         {"--hybrid-mlp-ratio", kDense, "0.1"},
         {"--dsa-indexer-n-heads", kIndexed + "--dsa-indexer-head-dim 64 --dsa-indexer-topk 64 ", "4"},

@@ -65,6 +65,14 @@ TEST(LeastWorld, LooksForTheFirstLegalWorldOfEachPowerOfTwo) {
     EXPECT_EQ(std::ranges::max(judged.worlds), 72) << "64 is illegal and 72 the first legal world from there on";
 }
 
+TEST(LeastWorld, JudgesTheWorldsAboveTheLastPowerOfTwo) {
+    for (const std::int64_t last : {24, 31}) {
+        const Judged judged([](std::int64_t world) { return world == 24 ? WorldFit::fits : WorldFit::too_large; }, last);
+        EXPECT_EQ(judged.least, 24) << last;
+        EXPECT_THAT(judged.worlds, ElementsAre(1, 2, 4, 8, 16, 24));
+    }
+}
+
 TEST(LeastWorld, HasNoneWhereNothingFits) {
     const Judged judged([](std::int64_t) { return WorldFit::too_large; }, 64);
     EXPECT_EQ(judged.least, std::nullopt);

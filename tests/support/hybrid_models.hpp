@@ -84,10 +84,13 @@ inline ModelSpec small_nemotron_h_moe() {
     return model;
 }
 
-/// The same with depths of multi-token prediction, each attention and experts in one layer, which the decoder lacks (Nemotron 3 Super).
+/// The same with depths of multi-token prediction, each attention and experts in one layer, which the decoder lacks (Nemotron 3 Super). Its
+/// last layer is Mamba-2.
 inline ModelSpec small_nemotron_predicting(std::int64_t depths) {
     ModelSpec model = small_nemotron_h_moe();
     model.name = model.type = "small-nemotron-predicting";
+    model.composition_of_layer = {1, 2, 2, 0};
+    model.moe_layers = {false, true, true, false};
     model.mtp_layers = depths;
     LayerComposition pair{"attention+moe", {part_norm(2)}};
     for (const std::size_t half : {1, 2}) {

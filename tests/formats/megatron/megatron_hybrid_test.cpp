@@ -146,7 +146,8 @@ TEST(MegatronHybrid, BarsAreStages) {
 
 TEST(MegatronHybrid, WhatIsNotComputedIsNamed) {
     EXPECT_THAT(not_computed(read(kRms + "--position-embedding-type rope --hybrid-layer-pattern 'M*/*M/*M'")),
-                ElementsAre("--hybrid-layer-pattern"));
+                ElementsAre("--hybrid-layer-pattern"))
+        << "two mixers in a depth";
     EXPECT_THAT(not_computed(read(kRms + "--position-embedding-type rope --mtp-num-layers 1 --hybrid-layer-pattern 'M*/*M'")),
                 ElementsAre("--mtp-num-layers"));
     EXPECT_THAT(refusal(kRms + "--hybrid-layer-pattern M+M"), HasSubstr("sparse or latent attention"));
@@ -156,6 +157,48 @@ TEST(MegatronHybrid, WhatIsNotComputedIsNamed) {
     EXPECT_THAT(refusal(kRms + "--hybrid-layer-pattern M --mamba-num-groups 3"),
                 HasSubstr("--mamba-num-groups = 3 does not divide the 16"));
     EXPECT_THAT(refusal(kRms + "--hybrid-layer-pattern M --mamba-head-dim 48"), HasSubstr("--mamba-head-dim = 48 does not divide"));
+}
+
+TEST(MegatronHybrid, DepthsOfPredictionAreALayerOfTheirOwn) {
+    const std::string experts = kRms + "--position-embedding-type none --num-experts 4 --moe-router-topk 2 ";
+    const auto prediction = [](const Job& job) { return job.model.compositions.at(job.model.composition_of_prediction.value()).name; };
+    const Job pair = read(experts + "--hybrid-layer-pattern 'M*EM/*E/*E'");
+    EXPECT_EQ(pair.model.mtp_layers, 2);
+    EXPECT_EQ(prediction(pair), "attention+moe");
+    EXPECT_TRUE(pair.model.is_moe_layer(pair.model.layers)) << "the last decoder layer has no experts";
+    EXPECT_THAT(not_computed(pair), testing::IsEmpty());
+    const Job old = read(experts + "--hybrid-layer-pattern M*EM --mtp-hybrid-override-pattern *E --mtp-num-layers 2");
+    EXPECT_EQ(old.model, pair.model) << "the name before";
+    const Job dense = read(experts + "--hybrid-layer-pattern 'M*ME/*-'");
+    EXPECT_EQ(prediction(dense), "attention+mlp");
+    EXPECT_FALSE(dense.model.is_moe_layer(dense.model.layers));
+    EXPECT_EQ(prediction(read(experts + "--hybrid-layer-pattern 'M*ME/E'")), "moe") << "a kind of the decoder's";
+    EXPECT_FALSE(layer_kinds(read(experts + "--hybrid-layer-pattern 'M*ME/E'").model).prediction_in_graphs) << "a stack all the same";
+    // Without depths in a pattern Megatron-LM makes none (arguments.py).
+    for (const char* none :
+         {"--mtp-num-layers 2", "--mtp-hybrid-override-pattern *-", "--mtp-hybrid-override-pattern *- --mtp-num-layers 0"}) {
+        const Job without = read(kRms + "--position-embedding-type none --hybrid-layer-pattern M*M- " + none);
+        EXPECT_EQ(without.model.mtp_layers, 0) << none;
+        EXPECT_FALSE(without.model.composition_of_prediction) << none;
+    }
+    EXPECT_EQ(read(kRms + "--position-embedding-type none --hybrid-layer-pattern M*M-/ --mtp-num-layers 1 --mtp-hybrid-override-pattern *-")
+                  .model.mtp_layers,
+              0);
+    const Job stages = read(kRms + "--position-embedding-type none --hybrid-layer-pattern 'M*|M-/*-' --pipeline-model-parallel-size 2");
+    EXPECT_THAT(parse_pipeline_layout(stages.layout->split->pipeline_layout.value()), ElementsAre("Ett", "ttmL"));
+}
+
+TEST(MegatronHybrid, DepthsOfPredictionThatDoNotSuitAreRefused) {
+    const std::string plain = kRms + "--position-embedding-type none ";
+    EXPECT_THAT(refusal(plain + "--hybrid-layer-pattern 'M*M-/*-/*'"), HasSubstr("the patterns after / differ"));
+    EXPECT_THAT(refusal(plain + "--hybrid-layer-pattern 'M*M-//*-'"), HasSubstr("the patterns after / differ"));
+    EXPECT_THAT(refusal(plain + "--hybrid-layer-pattern 'M*M-/*|-'"), HasSubstr("| ends a stage in front of the first /"));
+    EXPECT_THAT(refusal(plain + "--hybrid-layer-pattern 'M*M-/X'"), HasSubstr("holds 'X'"));
+    EXPECT_THAT(refusal(plain + "--hybrid-layer-pattern 'M*M-/*E'"), HasSubstr("--num-experts is missing or 0"));
+    EXPECT_THAT(refusal(plain + "--hybrid-layer-pattern M*ME --num-experts 0"), HasSubstr("--num-experts"));
+    const std::string stages = plain + "--hybrid-layer-pattern 'M*|M-' --pipeline-model-parallel-size 2 --mtp-hybrid-override-pattern *- ";
+    EXPECT_THAT(refusal(stages + "--mtp-num-layers -1"), HasSubstr("--mtp-num-layers = -1 is out of range"));
+    EXPECT_THAT(refusal(stages + "--mtp-num-layers 99999999999"), HasSubstr("--mtp-num-layers = 99999999999 is out of range"));
 }
 
 // Main at d98e8a64 builds them (hybrid_layer_specs.py); their output norm is LayerNorm then.
