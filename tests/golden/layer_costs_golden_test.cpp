@@ -8,6 +8,7 @@
 #include <fstream>
 #include <functional>
 #include <map>
+#include <span>
 #include <sstream>
 
 #include <fmt/format.h>
@@ -15,6 +16,9 @@
 
 #include "formats/model_source.hpp"
 #include "plan/json/cluster_json.hpp"
+#include "plan/parameters/layer_kinds.hpp"
+#include "plan/parameters/model_adapter.hpp"
+#include "plan/parameters/parameters.hpp"
 #include "plan/text/errors.hpp"
 #include "plan/text/text.hpp"
 #include "planner/constraints.hpp"
@@ -165,6 +169,43 @@ std::string numbers_of(const PieceCost& cost) {
     return text;
 }
 
+/// A model of layers with one half each: the first mixer, the first feed-forward and the one of experts, as the engine builds them.
+ModelSpec halves_of(const ModelSpec& spec, Engine engine) {
+    Model model = typed_model(as_built_by(engine, spec));
+    const LayerKinds kinds = layer_kinds(spec);
+    model.kinds.clear();
+    model.kind_of_layer.clear();
+    model.prediction.reset();
+    const auto add = [&](Layer half) {
+        half.window = 0;
+        model.kind_of_layer.push_back(static_cast<std::uint16_t>(model.kinds.size()));
+        model.kinds.push_back(std::move(half));
+    };
+    if (spec.compositions.empty()) {
+        Layer mixer = typed_layer(as_built_by(engine, spec), 0);
+        mixer.feed_forward.reset();
+        add(std::move(mixer));
+    }
+    for (const LayerHalf& half : kinds.feed_forwards) {
+        if (half.mixture || spec.compositions.empty()) add(half.layer);
+    }
+    ModelSpec halves = spec_of_parts(model);
+    halves.order = spec.order;
+    return halves;
+}
+
+/// The costs of these halves under a layout of the whole model.
+std::vector<LayerCosts::Layer> costs_of_halves(Workload work, const Layout& layout) {
+    work.model = halves_of(work.model, layout.engine);
+    work.training.overlap_moe = false;  // hides exchanges in whole layers
+    CostModel model(work);
+    const LayerCosts& costs = model.costs(layout);
+    const LayerKinds kinds = layer_kinds(work.model);
+    std::vector<LayerCosts::Layer> halves;
+    for (const std::uint16_t kind : kinds.of_layer) halves.push_back(costs.layers[kind]);
+    return halves;
+}
+
 /// The rows of one preset in one setting; none where the rules forbid it.
 std::vector<std::string> rows_of(const std::string& preset, const ModelSpec& spec, std::size_t number) {
     const Setting& setting = settings()[number];
@@ -189,9 +230,14 @@ std::vector<std::string> rows_of(const std::string& preset, const ModelSpec& spe
     const LayerCosts& costs = model.costs(layout);
     std::vector<std::pair<std::string, const PieceCost*>> pieces;
     const LayerKinds kinds = layer_kinds(spec);
+    std::vector<LayerCosts::Layer> halves;
+    if (spec.compositions.empty() || spec.moe) halves = costs_of_halves(work, layout);
+    PieceCost router;  // of which layers count kernels alone
     if (spec.compositions.empty()) {
-        pieces.emplace_back("attention", &costs.attention);
-        if (costs.dense_mlp.forward > 0) pieces.emplace_back("dense_mlp", &costs.dense_mlp);
+        pieces.emplace_back("attention", &halves.front().cost);
+        for (const LayerCosts::Layer& half : std::span(halves).subspan(1)) {
+            if (!half.mixture) pieces.emplace_back("dense_mlp", &half.cost);
+        }
         for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
             if (kinds.kinds[kind].windowed)
                 pieces.emplace_back(kinds.kinds[kind].mixture ? "windowed_mixture" : "windowed_dense", &costs.layers[kind].cost);
@@ -202,8 +248,10 @@ std::vector<std::string> rows_of(const std::string& preset, const ModelSpec& spe
                                 &costs.layers[kind].cost);
     }
     if (spec.moe) {
-        pieces.emplace_back("experts", &costs.experts);
-        pieces.emplace_back("router", &costs.router);
+        router.kernels_forward = halves.back().router.forward;
+        router.kernels_backward = halves.back().router.backward;
+        pieces.emplace_back("experts", &halves.back().cost);
+        pieces.emplace_back("router", &router);
     }
     if (spec.mtp_layers > 0) pieces.emplace_back("mtp", &costs.mtp.cost);
     pieces.emplace_back("embedding", &costs.embedding);
