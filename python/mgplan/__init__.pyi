@@ -700,7 +700,7 @@ def least(
     balance_stages: print what uneven splits of the layers gain over the stages of the best layouts with a pipeline, and try them with
         any --search (the default search tries them).
     order: rank orders, fastest axis first; several are searched (default: tp-cp-ep-dp-pp).
-    cuda_graphs: scopes of CUDA graphs: attn, mlp, moe, moe_router, moe_preprocess, layer, full_iteration (default: none).
+    cuda_graphs: scopes of CUDA graphs: attn, mlp, moe, moe_router, moe_preprocess, mamba, layer, full_iteration (default: none).
     dispatcher: MoE token dispatcher, engine megatron: allgather, alltoall, deepep, hybridep (default: the model's).
     search: what to search besides layouts: dispatcher, recompute (sets of modules), block (full recompute of some layers), tp-
         overlap, moe-overlap, optimizer (bf16 gradients and moments), cuda-graphs, vpp (chunks of unequal layers), stages (splits
@@ -982,8 +982,8 @@ def graphs(
     precision: precision of the GEMMs: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4; fp8 is
         fp8-current (default: bf16).
     sequence_parallel: sequence parallelism; auto: on where tp > 1 (default: auto).
-    cuda_graphs: captured scopes: attn, mlp, moe, moe_router, moe_preprocess, mamba, layer, full_iteration (default: the plan's, else layer;
-        with dropless experts attn, moe_router, moe_preprocess, and mlp of dense layers).
+    cuda_graphs: captured scopes: attn, mlp, moe, moe_router, moe_preprocess, mamba, layer, full_iteration (default: the plan's, else
+        layer; with dropless experts attn, moe_router, moe_preprocess, and mlp of dense layers).
     policy: slots: mgplan's own, graphs for each chunk and slot; megatron: Megatron-LM's, graphs for each microbatch (default: that of
         the plan's engine, else slots).
     capacity_factor: capacity of padded experts to compare whole-layer capture with (default: the model's, else 1 and experts/top_k).
