@@ -206,7 +206,8 @@ RoutingLoad::Level RoutingLoad::level(const RoutedJob& job, RoutingQuantile quan
     level.quantile = skew_.kind == RoutingKind::worst ? RoutingQuantile::worst : quantile;
     level.job = job;
     const double senders = static_cast<double>(job.ep * job.etp), tokens = static_cast<double>(job.tokens);
-    const double local = static_cast<double>(moe_.experts / job.ep), top_k = static_cast<double>(moe_.top_k);
+    const std::int64_t held = moe_.experts / job.ep, ranks_of_stage = job.world / (job.etp * job.pp);
+    const auto local = static_cast<double>(held), top_k = static_cast<double>(moe_.top_k);
     level.even_rows = tokens * top_k * static_cast<double>(job.etp);
     level.worst_rows = senders * tokens * std::min(top_k, local);
     if (moe_.capacity_factor > 0) {
@@ -224,7 +225,7 @@ RoutingLoad::Level RoutingLoad::level(const RoutedJob& job, RoutingQuantile quan
     const double miss = (quantile == RoutingQuantile::p50 ? 0.5 : 0.01) / (random ? 2 : 1);
     // Number of ranks with different experts or layers; of ranks with different tokens; of passes through a MoE layer.
     const double holders = static_cast<double>(job.ep), stages = static_cast<double>(job.pp);
-    const double stage_ranks = static_cast<double>(job.world / (job.etp * job.pp)), microbatches = static_cast<double>(job.microbatches);
+    const auto stage_ranks = static_cast<double>(ranks_of_stage), microbatches = static_cast<double>(job.microbatches);
     const double passes = static_cast<double>(layers_);
     level.saved_z = normal_upper_quantile(miss / (stage_ranks * stages * microbatches));
     level.peak_z = normal_upper_quantile(miss / (stage_ranks * passes * microbatches));
