@@ -36,8 +36,12 @@ protected:
         const LayerKinds kinds = layer_kinds(workload.model);
         const SplitCensus split = take_census(kinds, layout.split);
         layers.layers.clear();
-        for (const LayerKindHalves& kind : kinds.kinds)
-            layers.layers.push_back({.cost = kind.windowed ? windowed_dense : dense, .mixture = kind.mixture, .hidden = hidden_exchanges});
+        for (const LayerKindHalves& kind : kinds.kinds) {
+            LayerCosts::Layer& layer = layers.layers.emplace_back();
+            layer.cost = kind.windowed ? windowed_dense : dense;
+            layer.mixture = kind.mixture;
+            layer.hidden = hidden_exchanges;
+        }
         parameters.resize(static_cast<std::size_t>(request.pp));
         return step_time({workload, layout, calibration, kernels, layers, kinds, split, paths, model_flops(workload.model, workload.batch),
                           parameters, pieces ? &*pieces : nullptr});

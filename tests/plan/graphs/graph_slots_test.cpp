@@ -180,7 +180,7 @@ TEST(GraphScopes, CaptureExpertsOnlyWhereTheirShapesAreFixed) {
 Layer layer_of(std::optional<Mixer> mixer, std::optional<FeedForward> feed_forward) {
     Layer made;
     made.mixer = std::move(mixer);
-    made.feed_forward = std::move(feed_forward);
+    made.feed_forward = feed_forward;
     return made;
 }
 

@@ -95,7 +95,7 @@ TEST(LayerKinds, APredictionsKindIsThatOfTheLayerBehindTheLast) {
     const LayerKinds kinds = layer_kinds(model);
     EXPECT_THAT(kinds.of_layer, ElementsAre(1, 1, 1));
     EXPECT_EQ(kinds.of_prediction, 0);
-    EXPECT_EQ(kinds.first_layer[0], 2) << "a decoder layer with as many parameters";
+    EXPECT_EQ(kinds.first_layer[0], 3) << "the prediction itself";
 }
 
 TEST(LayerKinds, OfPartsAreTheirHalvesEachRecordedOnce) {

@@ -51,7 +51,8 @@ protected:
 
     [[nodiscard]] PieceCost cost(Piece piece) const {
         return recorded(piece, [&](const PieceSteps& forward, const PieceSteps& backward, const Shard& shard) {
-            LayerCosts::Layer layer{price_piece(forward, backward, shard)};
+            LayerCosts::Layer layer;
+            layer.cost = price_piece(forward, backward, shard);
             if (piece == Piece::mixture && workload.training.overlap_moe)
                 hide_exchanges(layer, {}, mixture_nodes(forward, backward, shard), shard);
             return layer.cost;
