@@ -12,12 +12,11 @@ namespace mgplan {
 
 using Scope = CudaGraphScope;
 
-namespace {
-
-/// The scope that captures a mixer: that of MambaLayer, or that of a TransformerLayer's self-attention, whatever computes it.
 Scope scope_of(const Mixer& mixer) {
     return std::holds_alternative<Mamba>(mixer) || std::holds_alternative<Mamba2>(mixer) ? Scope::mamba : Scope::attn;
 }
+
+namespace {
 
 CapturedHalves captured(EnumSet<Scope> scopes, const Mixer* mixer, const FeedForward* feed_forward) {
     CapturedHalves halves;

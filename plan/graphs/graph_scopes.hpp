@@ -47,6 +47,9 @@ void check_graph_scopes(EnumSet<CudaGraphScope> scopes, const ModelSpec& model, 
 /// Default scopes of `graphs`: whole layers, and of layers with experts all that static shapes allow.
 [[nodiscard]] EnumSet<CudaGraphScope> usual_graph_scopes(const ModelSpec& model);
 
+/// The scope that captures a mixer: mamba for that of a MambaLayer, attn for that of a TransformerLayer, whatever computes it.
+[[nodiscard]] CudaGraphScope scope_of(const Mixer& mixer);
+
 /// The halves of a layer that its own graph holds; none with full_iteration.
 struct CapturedHalves {
     bool mixer = false, feed_forward = false;

@@ -205,11 +205,9 @@ void add_router_outputs(std::vector<StaticTensor>& out, const Sizes& s, bool pre
     add_shared_outputs(out, s);
 }
 
-/// True if a kind of layers has a mixer that Megatron-LM's MambaLayer is, which takes no mask and no positions.
-bool is_mamba(const LayerKinds& kinds, const LayerKindHalves& kind) {
-    if (kind.mixer == LayerKindHalves::kNone) return false;
-    const Mixer& mixer = *kinds.mixers[static_cast<std::size_t>(kind.mixer)].layer.mixer;
-    return std::holds_alternative<Mamba>(mixer) || std::holds_alternative<Mamba2>(mixer);
+/// True if a kind of layers attends: Megatron-LM's MambaLayer takes no mask and no positions.
+bool attends(const LayerKinds& kinds, const LayerKindHalves& kind) {
+    return kind.mixer != LayerKindHalves::kNone && scope_of(*kinds.mixers[static_cast<std::size_t>(kind.mixer)].layer.mixer) == Scope::attn;
 }
 
 /// Width of the RoPE angles, which are one table for all layers; 0 without, and with latent attention, which computes them inside.
@@ -305,28 +303,16 @@ struct GraphSums {
     /// Outputs of layers under one name.
     struct Boundary {
         std::string_view name;
-        std::vector<std::int64_t> of_chunks;  ///< bytes of all layers of each chunk
+        std::vector<std::int64_t> of_chunks;  ///< bytes of all layers of each chunk; empty: none
     };
-    std::vector<Boundary> boundary;                   ///< in the order of appearance
-    std::vector<const GraphedLayer*> with_gradients;  ///< one layer for each list of outputs with gradients
-    std::int64_t inside = 0, outside = 0;             ///< backward temporaries
+    std::vector<Boundary> boundary;        ///< in the order of appearance
+    std::vector<std::size_t> outputs;      ///< GraphedLayer::outputs_like of the layers so far
+    std::int64_t inside = 0, outside = 0;  ///< backward temporaries
     bool attention = false;
 };
 
-/// Bytes of the outputs with gradients, if no other layer has the same ones: gradients of outputs arrive at fixed addresses, one set for
-/// all graphs with the same outputs (make_graphed_callables, static_grad_outputs_dict).
-std::int64_t new_gradients(GraphSums& sums, const GraphedLayer& layer) {
-    const auto shapes = [](const GraphedLayer& of) {
-        std::vector<std::pair<std::vector<std::int64_t>, std::string_view>> all;
-        for (const StaticTensor& t : of.boundary) {
-            if (t.real && t.bytes > 0) all.emplace_back(t.shape, t.dtype);
-        }
-        return all;
-    };
-    for (const GraphedLayer* known : sums.with_gradients) {
-        if (shapes(*known) == shapes(layer)) return 0;
-    }
-    sums.with_gradients.push_back(&layer);
+/// Bytes of the outputs that have gradients.
+std::int64_t gradient_bytes(const GraphedLayer& layer) {
     std::int64_t bytes = 0;
     for (const StaticTensor& t : layer.boundary) bytes += t.real ? t.bytes : 0;
     return bytes;
@@ -362,7 +348,7 @@ void add_layers(GraphSums& sums, GraphTerms& terms, const GraphInputs& in, std::
     }
     sums.inside = std::max(sums.inside, layer.transient);
     sums.outside = std::max(sums.outside, layer.eager_transient);
-    sums.attention |= layer.halves.mixer && !is_mamba(in.kinds, halves);
+    sums.attention |= layer.halves.mixer && attends(in.kinds, halves);
     const std::int64_t input_bytes = all_bytes(layer.inputs), kept = layer.saved + layer.outside;
     // Tables of all experts leave the graph even if the layers keep less than that of the routing.
     const std::int64_t moving = std::min(kept, kept_bytes(layer.inputs) + kept_bytes(layer.boundary));
@@ -383,13 +369,19 @@ void add_layers(GraphSums& sums, GraphTerms& terms, const GraphInputs& in, std::
                                    (layer.starts_layer || kind != in.kinds.of_prediction ? 0 : chunk.mtp));
         if (!megatron) handing[c] -= followed(chunk, kind, in, [](const GraphedLayer& next) { return next.starts_layer; });
     }
-    if (megatron) terms.static_inputs += new_gradients(sums, layer);
+    // Gradients of outputs arrive at fixed addresses, one set for all graphs with the same outputs (make_graphed_callables,
+    // static_grad_outputs_dict).
+    if (megatron && std::find(sums.outputs.begin(), sums.outputs.end(), layer.outputs_like) == sums.outputs.end()) {
+        sums.outputs.push_back(layer.outputs_like);
+        terms.static_inputs += gradient_bytes(layer);
+    }
     for (const StaticTensor& t : layer.boundary) {
         auto named = std::find_if(sums.boundary.begin(), sums.boundary.end(), [&](const auto& each) { return each.name == t.name; });
         if (named == sums.boundary.end()) {
-            named = sums.boundary.insert(named, {t.name, std::vector<std::int64_t>(chunks)});
+            named = sums.boundary.insert(named, {t.name, {}});
         }
         if (t.bytes == 0) continue;
+        named->of_chunks.resize(chunks);
         for (std::size_t c = 0; c < chunks; ++c) named->of_chunks[c] += t.bytes * handing[c];
     }
 }
@@ -416,6 +408,28 @@ void add_boundaries(GraphTerms& terms, const GraphSums& sums, const GraphResiden
     }
 }
 
+/// Sets saved, transient and eager_transient.
+void take_bytes(GraphedLayer& layer, const PieceBytes& bytes, const LayerKindHalves& kind) {
+    if (!layer.halves.any()) return;
+    const auto take = [&layer](const KeptAndTaken& piece, bool inside) {
+        auto& transient = inside ? layer.transient : layer.eager_transient;
+        transient = std::max(transient, piece.taken);
+        if (inside) layer.saved += piece.kept;
+    };
+    take(bytes.mixer(kind), layer.halves.mixer);
+    if (layer.halves.router) take(bytes.router, true);
+    take(bytes.feed_forward(kind), layer.halves.feed_forward);
+}
+
+/// Shapes and types of the outputs that have gradients.
+std::vector<std::pair<std::vector<std::int64_t>, std::string_view>> shapes_with_gradients(const GraphedLayer& layer) {
+    std::vector<std::pair<std::vector<std::int64_t>, std::string_view>> shapes;
+    for (const StaticTensor& t : layer.boundary) {
+        if (t.real && t.bytes > 0) shapes.emplace_back(t.shape, t.dtype);
+    }
+    return shapes;
+}
+
 }  // namespace
 
 GraphPolicy policy_of(const Layout& layout) {
@@ -439,8 +453,7 @@ GraphedLayer graphed_layer(const Workload& workload, const Layout& layout, const
     const bool mixes = halves.mixer != LayerKindHalves::kNone, feeds = halves.feed_forward != LayerKindHalves::kNone;
     layer.starts_layer = layer.halves.mixer || !mixes;
     layer.ends_layer = layer.halves.feed_forward || !feeds;
-    const bool attention = layer.halves.mixer && !is_mamba(kinds, halves);
-    layer.inputs = layer_inputs(s, attention);
+    layer.inputs = layer_inputs(s, layer.halves.mixer && attends(kinds, halves));
     const bool preprocess = layout.cuda_graphs.contains(Scope::moe_preprocess);
     if (layer.halves.router && policy == GraphPolicy::slots) {
         add_slot_outputs(layer, s, preprocess);
@@ -454,16 +467,18 @@ GraphedLayer graphed_layer(const Workload& workload, const Layout& layout, const
     return layer;
 }
 
-void take_bytes(GraphedLayer& layer, const PieceBytes& bytes, const LayerKindHalves& kind) {
-    if (!layer.halves.any()) return;
-    const auto take = [&layer](const KeptAndTaken& piece, bool inside) {
-        auto& transient = inside ? layer.transient : layer.eager_transient;
-        transient = std::max(transient, piece.taken);
-        if (inside) layer.saved += piece.kept;
-    };
-    take(bytes.mixer(kind), layer.halves.mixer);
-    if (layer.halves.router) take(bytes.router, true);
-    take(bytes.feed_forward(kind), layer.halves.feed_forward);
+GraphedLayers graphed_layers(const Workload& workload, const Layout& layout, const LayerKinds& kinds, PieceBytes bytes) {
+    GraphedLayers graphed{std::move(bytes), {}};
+    for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
+        GraphedLayer layer = graphed_layer(workload, layout, kinds, kind, policy_of(layout));
+        take_bytes(layer, graphed.bytes, kinds.kinds[kind]);
+        const auto like = std::find_if(graphed.kinds.begin(), graphed.kinds.end(), [&](const GraphedLayer& known) {
+            return shapes_with_gradients(known) == shapes_with_gradients(layer);
+        });
+        layer.outputs_like = static_cast<std::size_t>(like - graphed.kinds.begin());
+        graphed.kinds.push_back(std::move(layer));
+    }
+    return graphed;
 }
 
 GraphTerms graph_terms(const GraphInputs& in) {

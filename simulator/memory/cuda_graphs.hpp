@@ -41,6 +41,7 @@ struct StaticTensor {
 struct GraphedLayer {
     CapturedHalves halves;
     std::vector<StaticTensor> inputs, boundary;
+    std::size_t outputs_like = 0;      ///< index of the first kind whose outputs with gradients have the same shapes
     bool starts_layer = false;         ///< begins at the layer's first norm
     bool ends_layer = false;           ///< ends with the layer: its output is the next one's input
     std::int64_t saved = 0;            ///< activations inside the scope kept for the backward, including input and kept outputs
@@ -57,15 +58,14 @@ struct GraphedLayer {
 [[nodiscard]] GraphedLayer graphed_layer(const Workload& workload, const Layout& layout, const LayerKinds& kinds, std::size_t kind,
                                          GraphPolicy policy);
 
-/// Sets saved, transient and eager_transient.
-void take_bytes(GraphedLayer& layer, const PieceBytes& bytes, const LayerKindHalves& kind);
-
 /// Captured parts of the kinds of layers with one shard.
 struct GraphedLayers {
     PieceBytes bytes;
-    EnumSet<CudaGraphScope> scopes;
     std::vector<GraphedLayer> kinds;  ///< by LayerKinds::kinds
 };
+
+/// Captured parts of all kinds with their kept bytes. `bytes`: of the layout's shard (ActivationMemory::pieces).
+[[nodiscard]] GraphedLayers graphed_layers(const Workload& workload, const Layout& layout, const LayerKinds& kinds, PieceBytes bytes);
 
 /// Bytes of one name on one rank, over all layers and slots.
 struct BoundaryBytes {
@@ -91,7 +91,7 @@ struct GraphInputs {
     const Layout& layout;      ///< engine megatron: policy megatron; otherwise slots
     const LayerCosts& layers;  ///< source of the kernel counts
     const LayerKinds& kinds;
-    const GraphedLayers& graphed;         ///< graphed_layer() and take_bytes() of each kind
+    const GraphedLayers& graphed;         ///< graphed_layers() of the layout
     std::span<const ChunkCensus> chunks;  ///< chunks of the rank
     std::span<const std::int64_t> alive;  ///< microbatches of each chunk at the rank's peak (live_at_peak)
     const GraphResidency& residency;

@@ -4,29 +4,22 @@ namespace mgplan::simulator {
 
 GraphTerms RankGraphs::of(const Layout& layout, int pp_rank, const LayerCosts& costs, const Held& held) {
     if (layout.cuda_graphs.empty()) return {};
-    return terms(layout, pp_rank, costs, held, graphed_[shard_key(layout)]);
+    return terms(layout, pp_rank, costs, held);
 }
 
 GraphTerms RankGraphs::without_objects(const Layout& layout, int pp_rank, const Held& held) {
     if (layout.cuda_graphs.empty()) return {};
-    GraphTerms found = terms(layout, pp_rank, LayerCosts{}, held, graphed_[shard_key(layout)]);
+    GraphTerms found = terms(layout, pp_rank, LayerCosts{}, held);
     found.nodes = found.objects = 0;
     return found;
 }
 
-GraphTerms RankGraphs::terms(const Layout& layout, int pp_rank, const LayerCosts& costs, const Held& held, GraphedLayers& kinds) {
-    const GraphPolicy policy = policy_of(layout);
-    if (kinds.scopes != layout.cuda_graphs) {
-        kinds.scopes = layout.cuda_graphs;
-        kinds.bytes = activations_.pieces(layout);
-        kinds.kinds.clear();
-        for (std::size_t kind = 0; kind < activations_.kinds().size(); ++kind) {
-            GraphedLayer& layer = kinds.kinds.emplace_back(graphed_layer(workload_, layout, activations_.kinds(), kind, policy));
-            take_bytes(layer, kinds.bytes, activations_.kinds().kinds[kind]);
-        }
-    }
-    return graph_terms({workload_, layout, costs, activations_.kinds(), kinds, held.chunks, held.alive, residency(layout, pp_rank, policy),
-                        calibration_.graph_node_bytes});
+GraphTerms RankGraphs::terms(const Layout& layout, int pp_rank, const LayerCosts& costs, const Held& held) {
+    const LayerKinds& kinds = activations_.kinds();
+    auto [entry, fresh] = graphed_.try_emplace(Key{shard_key(layout), layout.cuda_graphs});
+    if (fresh) entry->second = graphed_layers(workload_, layout, kinds, activations_.pieces(layout));
+    return graph_terms({workload_, layout, costs, kinds, entry->second, held.chunks, held.alive,
+                        residency(layout, pp_rank, policy_of(layout)), calibration_.graph_node_bytes});
 }
 
 const GraphResidency& RankGraphs::residency(const Layout& layout, int pp_rank, GraphPolicy policy) {

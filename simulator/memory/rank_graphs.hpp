@@ -1,6 +1,7 @@
 #pragma once
 // Memory of CUDA graphs on the ranks of any layout of one workload; results that layouts share are computed once.
 
+#include <bit>
 #include <cstdint>
 #include <span>
 #include <unordered_map>
@@ -35,8 +36,14 @@ public:
     [[nodiscard]] GraphTerms without_objects(const Layout& layout, int pp_rank, const Held& held);
 
 private:
-    /// `kinds`: cached for all layouts with the same shard.
-    [[nodiscard]] GraphTerms terms(const Layout& layout, int pp_rank, const LayerCosts& costs, const Held& held, GraphedLayers& kinds);
+    /// All that graphed layers depend on, in addition to the workload.
+    struct Key {
+        ShardKey shard;
+        EnumSet<CudaGraphScope> scopes;
+        bool operator==(const Key&) const = default;
+        [[nodiscard]] std::size_t hash() const { return hash_of(shard, std::bit_cast<std::uint32_t>(scopes)); }
+    };
+    [[nodiscard]] GraphTerms terms(const Layout& layout, int pp_rank, const LayerCosts& costs, const Held& held);
     [[nodiscard]] const GraphResidency& residency(const Layout& layout, int pp_rank, GraphPolicy policy);
 
     const Workload& workload_;
@@ -44,7 +51,7 @@ private:
     SharedSchedules& schedules_;
     ActivationMemory& activations_;
     std::unordered_map<MemoKey<6>, const GraphResidency*, MemoKeyHash> residencies_;  ///< owned by the shared schedules
-    std::unordered_map<ShardKey, GraphedLayers, MemoKeyHash> graphed_;
+    std::unordered_map<Key, GraphedLayers, MemoKeyHash> graphed_;
 };
 
 }  // namespace mgplan::simulator
