@@ -9,8 +9,9 @@ import server
 
 
 def judged(program, folder, numbers, seed, workers):
-    """Returns a row for these layouts of each preset, with the verdict's line under "verdict"."""
-    rows = mgplan.export_all(program, folder, mgplan.layouts(mgplan.presets(program), numbers, seed), workers)
+    """Returns a row for these layouts of each preset, and of a hybrid with multi-token prediction, with the verdict's line under "verdict"."""
+    models = mgplan.presets(program) | mgplan.predicting(program, folder)
+    rows = mgplan.export_all(program, folder, mgplan.layouts(models, numbers, seed), workers)
     commands, of = [], []
     for row in rows:
         if row["stage"] != "exported":

@@ -30,6 +30,22 @@ def presets(program):
     return {model["name"]: model["total_parameters"] for model in json.loads(run(program, "models", "--format", "json").stdout)["models"]}
 
 
+def predicting(program, folder):
+    """A hybrid with two depths of multi-token prediction, each attention and experts in one layer, which its decoder lacks: {path: parameters}."""
+    name = "nemotron-3-nano-30b-a3b"
+    model = json.loads(run(program, "models", "show", name, "--format", "json").stdout)
+    kinds = model["layer_kinds"]["kinds"]
+    parts = {kind["name"]: kind["parts"] for kind in kinds}
+    norm = parts["attention"][0] | {"copies": 2}
+    kinds.append({"name": "attention+moe", "parts": [norm, *parts["attention"][1:], *parts["moe"][1:]]})
+    model["layer_kinds"]["prediction"] = len(kinds) - 1
+    model["mtp_layers"] = 2
+    path = Path(folder) / f"{name}-predicting.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(model), encoding="utf-8")
+    return {str(path): presets(program)[name]}
+
+
 def world_for(parameters):
     """GPUs that leave some layouts of a model's training on 80 GiB each."""
     world = 8
@@ -106,7 +122,7 @@ def option(options, name, default=None):
 def plan_and_export(program, folder, model, number, options):
     """Returns what was written, or the message with which mgplan refused: {"model", "number", "options", "stage", "message", "plan", "script", "yaml"}."""
     row = {"model": model, "number": number, "options": [str(word) for word in options], "stage": "exported", "message": ""}
-    stem = Path(folder) / f"{model}-{number}"
+    stem = Path(folder) / f"{Path(model).name.removesuffix('.json')}-{number}"
     plan = f"{stem}.json"
     world = option(options, "--world")
     for attempt in range(4):  # larger worlds where nothing fits
