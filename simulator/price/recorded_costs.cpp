@@ -191,11 +191,24 @@ MixtureNodes mixture_nodes(const PieceSteps& forward, const PieceSteps& backward
     return {cut_at_exchanges(forward, prices.seconds, prices.taken), cut_at_exchanges(backward, prices.seconds, prices.taken)};
 }
 
+namespace {
+
+KernelCounts kernels_of(const PieceSteps& forward, const PieceSteps& backward, const Shard& shard) {
+    const Engine engine = shard.megatron() == nullptr ? Engine::mgplan : Engine::megatron;
+    KernelCounts kernels;
+    for (const PieceStep& step : forward) kernels.forward += step_kernels(step, engine);
+    for (const PieceStep& step : backward) {
+        if (step.pass != StepPass::recompute) kernels.backward += step_kernels(step, engine);
+    }
+    return kernels;
+}
+
+}  // namespace
+
 PieceCost price_piece(const PieceSteps& forward, const PieceSteps& backward, const Shard& shard) {
     const StepPrices prices(shard);
     const PassSeconds ahead = replay(forward, prices.seconds, prices.taken);
     const PassSeconds back = replay(backward, prices.seconds, prices.taken);
-    const Engine engine = shard.megatron() == nullptr ? Engine::mgplan : Engine::megatron;
     PieceCost cost;
     for (const double seconds : ahead.compute) cost.forward += seconds;
     for (const GroupSeconds& seconds : ahead.exposed) cost.exposed_forward += seconds;
@@ -206,15 +219,12 @@ PieceCost price_piece(const PieceSteps& forward, const PieceSteps& backward, con
     sum_passes(back.exposed, [&](StepPass pass, const GroupSeconds& seconds) {
         (pass == StepPass::recompute ? cost.exposed_recompute : cost.exposed_backward) += seconds;
     });
-    for (const PieceStep& step : forward) {
-        cost.kernels_forward += step_kernels(step, engine);
-        cost.forward_flops += even_flops(step, shard);
-    }
+    const KernelCounts kernels = kernels_of(forward, backward, shard);
+    cost.kernels_forward = kernels.forward;
+    cost.kernels_backward = kernels.backward;
+    for (const PieceStep& step : forward) cost.forward_flops += even_flops(step, shard);
     for (const PieceStep& step : backward) {
-        if (step.pass == StepPass::recompute)
-            cost.recompute_flops += even_flops(step, shard);
-        else
-            cost.kernels_backward += step_kernels(step, engine);
+        if (step.pass == StepPass::recompute) cost.recompute_flops += even_flops(step, shard);
     }
     return cost;
 }
@@ -235,7 +245,8 @@ struct DenseCosts {
 };
 
 struct MixtureCosts {
-    PieceCost all, router;
+    PieceCost all;
+    KernelCounts router;
     MixtureNodes nodes;  ///< used if another microbatch hides exchanges
 };
 
@@ -389,7 +400,7 @@ struct RecordedCosts::State {
         const TracePointer trace = records.record(sizes, {Part::Of::feed_forward, feed_forward}, shard.busiest_experts);
         const PieceSteps &forward = trace->range(Piece::mixture, false).steps, &backward = trace->range(Piece::mixture, true).steps;
         if (shard.of_division) return {price(Piece::mixture, forward, backward, shard), {}, {}};
-        return {price(Piece::mixture, forward, backward, shard), price_piece(router_steps(forward), router_steps(backward), shard),
+        return {price(Piece::mixture, forward, backward, shard), kernels_of(router_steps(forward), router_steps(backward), shard),
                 mixture_nodes(forward, backward, shard)};
     }
 
@@ -435,7 +446,7 @@ struct RecordedCosts::State {
                 const PieceCost mixer = layer.cost;
                 layer.cost += mixture.all;
                 layer.feed_forward = KernelCounts(mixture.all);
-                layer.router = KernelCounts(mixture.router);
+                layer.router = mixture.router;
                 if (key.paired && !shard.of_division) hide_exchanges(layer, mixer, mixture.nodes, shard);
             } else if (kind.feed_forward != LayerKindHalves::kNone) {
                 const PieceCost& feed_forward = pieces.feed_forwards[static_cast<std::size_t>(kind.feed_forward)];
