@@ -80,7 +80,8 @@ NamedParameters parameters_of_chunk(const BuffersOptions& given, const ModelSpec
     if (chunk >= layout.vpp) problems.add("--chunk = {} is not below vpp = {}; use 0 to {}", chunk, layout.vpp, layout.vpp - 1);
     problems.throw_if_any();
     const auto stage = stage_parameters(model, layout, static_cast<int>(given.pp_rank), layout.engine);
-    const auto& parameters = stage[static_cast<std::size_t>(chunk)];
+    std::vector<Parameter> parameters = stage[static_cast<std::size_t>(chunk)];
+    std::erase_if(parameters, [](const Parameter& parameter) { return !parameter.trained; });
     NamedParameters named;
     for (const Parameter& parameter : parameters) named.names.push_back(parameter.name);
     named.parameters = model::buffer_parameters(parameters, dtype);
@@ -153,7 +154,7 @@ BuffersRequest request_of_plan(const Options& options, const BuffersOptions& giv
     if (plan.layout.engine == Engine::megatron) {
         std::int64_t elements = 0;  // --ddp-num-buckets divides those of all chunks of the rank
         for (const auto& chunk : stage_parameters(plan.model, plan.layout, static_cast<int>(given.pp_rank), plan.layout.engine)) {
-            for (const Parameter& parameter : chunk) elements += parameter.count();
+            for (const Parameter& parameter : chunk) elements += parameter.trained ? parameter.count() : 0;
         }
         model::set_buckets_of_flags(request.options, training, elements);
     }

@@ -11,6 +11,7 @@
 #include "cli/state_options.hpp"
 #include "plan/cluster/architectures.hpp"
 #include "plan/json/cluster_json.hpp"
+#include "plan/parameters/adapters_of_model.hpp"
 #include "plan/parameters/counted_only.hpp"
 #include "plan/text/json_reader.hpp"
 #include "plan/text/text.hpp"
@@ -284,6 +285,9 @@ void declare_workload_options(Options& options, WorkloadOptions& values, bool wi
                  "document lengths of packed sequences, a JSON list of pairs of tokens and count. Attention stays inside a document, and a "
                  "step waits for the slowest data-parallel rank (default: one document per sequence)");
     options.group("Training");
+    options.text("lora", values.lora, "WORDS",
+                 "train low-rank adapters and freeze all other weights: default, or rank=16,alpha=32,targets=qkv,proj,fc1,fc2,experts,latent "
+                 "(default: all weights; of values left out Megatron-Bridge's: rank 32, alpha 32, every target but latent)");
     declare_precision(options, values.precision);
     options.text("software", values.software, "RELEASE",
                  "release of NVIDIA's training container whose rates are used, from 25.04 to 26.08 (default: 26.08)");
@@ -509,6 +513,7 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
             found.problems.throw_if_any();
             resolved.job = std::move(found.job);
             refuse_counted_only(resolved.job.model, values.model.value_or("model"));
+            if (values.lora) resolved.job.model.adapters = parse_adapters(*values.lora, resolved.job.model, "--lora");
             settle_world(found, values, world, resolved.assumed, problems);
         } catch (const ConfigError& error) {
             problems.absorb(error, has_model_and_command(values) ? "" : sources[0] + ": ");

@@ -50,6 +50,7 @@ struct WorkloadOptions {
     std::optional<std::string> attention;
     std::optional<std::string> loss_fusion;
     std::optional<std::string> engine;
+    std::optional<std::string> lora;
 };
 
 /// Options that name the GPUs: --world with one number, or with a list, and --cluster; --cluster alone, where the number is the answer; or

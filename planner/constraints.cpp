@@ -11,6 +11,7 @@
 #include "plan/layout/layout_schedule.hpp"
 #include "plan/layout/world_division.hpp"
 #include "plan/model/layer_parts.hpp"
+#include "plan/parameters/adapters_of_model.hpp"
 #include "plan/parameters/composed_layer.hpp"
 #include "plan/parameters/parameters.hpp"
 #include "plan/schedule/schedule.hpp"
@@ -257,6 +258,16 @@ constexpr auto kRules = std::to_array<Rule>({
     {"tp_divides_parts_of_layers", "tp does not divide the parts of a layer", Level::tensor,
      [](W w, L l) { return !obstacles_of_tp(w, l).empty(); },
      [](W w, L l) { return fmt::format("{}; use a tp that divides them, as 1 does", fmt::join(obstacles_of_tp(w, l), "; ")); }},
+    {"adapters_suit_the_job", "adapters (LoRA) with what they are not predicted with", Level::tensor,
+     [](W w, L) { return !adapter_obstacles(w.model, w.training, false).empty(); },
+     [](W w, L) {
+         return fmt::format("adapters (LoRA) are not predicted with {}; leave that or the adapters out",
+                            fmt::join(adapter_obstacles(w.model, w.training, false), ", "));
+     }},
+    // Megatron-Bridge peft/utils.py: the rows of an adapter's first matrix are divided.
+    {"tp_divides_rank_of_adapters", "tp does not divide the adapters' rank", Level::tensor,
+     [](W w, L l) { return w.model.adapters && w.model.adapters->rank % l.sizes.tp != 0; },
+     [](W w, L l) { return does_not_divide("tp", l.sizes.tp, "rank of adapters (LoRA)", w.model.adapters->rank, w.world); }},
     {"tp_divides_ffn", "tp does not divide the MLP width", Level::tensor,
      [](W w, L l) { return has_plain_layers(w.model) && has_dense_mlp(w.model) && w.model.ffn % l.sizes.tp != 0; },
      [](W w, L l) { return does_not_divide("tp", l.sizes.tp, "ffn width", w.model.ffn, w.world); }},
@@ -368,6 +379,12 @@ constexpr auto kRules = std::to_array<Rule>({
     {"biased_experts_without_etp", "biases of experts with etp", Level::expert,
      [](W w, L l) { return w.newest_rules && w.model.moe && w.model.mlp_bias && l.sizes.etp > 1 && l.engine == Engine::megatron; },
      [](W, L l) { return fmt::format("etp = {}: Megatron-LM has biases of experts without expert tensor parallelism; use etp 1", l.sizes.etp); }},
+    {"adapters_of_whole_experts", "adapters of experts with etp", Level::expert,
+     [](W w, L l) { return w.model.adapters && w.model.adapters->experts && l.sizes.etp > 1; },
+     [](W, L l) {
+         return fmt::format("etp = {}: adapters of experts (LoRA) are predicted of whole experts; use etp 1, or leave experts out of the targets",
+                            l.sizes.etp);
+     }},
     {"rank_grids_exist", "the expert grid does not fit the world", Level::expert,
      [](W, L l) { return first_grid_problem(l.sizes).has_value(); },
      [](W, L l) {

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "plan/json/model_json.hpp"
+#include "plan/parameters/adapters_of_model.hpp"
 #include "plan/parameters/counted_only.hpp"
 #include "plan/parameters/parameters.hpp"
 
@@ -68,6 +69,7 @@ Json model_summary_to_json(const ModelSpec& model) {
               {"counted_only", is_counted_only(model)},
               {"layers", std::move(layers)},
               {"assumed_architecture", assumed_architecture_to_json(model)}};
+    if (model.adapters) json["trained_parameters"] = trained_parameters(model);
     const Json fields = model_to_json(model);
     for (const auto& field : fields.items()) {
         if (!json.contains(field.key())) json[field.key()] = field.value();

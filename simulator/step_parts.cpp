@@ -268,7 +268,7 @@ DataParallelSeconds data_parallel_seconds(const StepInputs& in, const ParameterC
     const double quantised = training.format() == QuantisedFormat::nvfp4 ? 0.5 : 1;
     const double weight = one_byte ? quantised : static_cast<double>(bytes_of(training.compute_dtype()));
     const ParameterCount held = held_count(in, count);
-    const bool parts = held.total() != count.total();  // true if other ranks hold the same parts
+    const bool parts = held.trained() != count.trained();  // true if other ranks hold the same parts
     const GroupPath &dp = parts ? in.paths.dp_outer : in.paths.dp_cp, &edp = parts ? in.paths.edp_outer : in.paths.edp;
     const ParameterCount reduced = by_reducing_ranks(in, held);
     const double dense = static_cast<double>(reduced.dense), expert = static_cast<double>(reduced.expert);
@@ -286,7 +286,7 @@ DataParallelSeconds data_parallel_seconds(const StepInputs& in, const ParameterC
         if (dense > 0) seconds.reduce = all_reduce_seconds(dense * grad, dp, in.calibration);
         if (expert > 0) seconds.reduce += all_reduce_seconds(expert * grad, edp, in.calibration);
     }
-    seconds.buckets = std::max(1.0, (dense + expert) / bucket_elements(in, count.total()));
+    seconds.buckets = std::max(1.0, (dense + expert) / bucket_elements(in, count.trained()));
     return seconds;
 }
 

@@ -194,7 +194,7 @@ AttentionGradients by_heads_backward(const RankContext& context, const Microbatc
     AttentionGradients gradients;
     {
         const Tensor d_heads = exchange.to_heads(d_output);
-        if (core.sinks.defined())
+        if (core.sinks.trained())
             sinks_gradient(d_heads, here, of_exchanged_heads(context, core.sinks.value), of_exchanged_heads(context, core.sinks.gradient));
         const Tensor q_heads = exchange.to_heads(q), k_heads = exchange.to_heads(k), v_heads = exchange.to_heads(v);
         gradients = attention_backward(d_heads, q_heads, k_heads, v_heads, here, all, all, core.scale, core.window, core.soft_cap);
@@ -243,7 +243,7 @@ AttentionGradients sharded_attention_backward(const RankContext& context, const 
                                               const Tensor& q, const Tensor& k, const Tensor& v, const AttentionResult& result,
                                               const CoreAttention& core) {
     if (exchanges_heads(context)) return by_heads_backward(context, microbatch, d_output, q, k, v, result, core);
-    if (core.sinks.defined()) sinks_gradient(d_output, result, core.sinks.value, core.sinks.gradient);
+    if (core.sinks.trained()) sinks_gradient(d_output, result, core.sinks.value, core.sinks.gradient);
     return by_sequence_backward(context, microbatch, d_output, q, k, v, result, core);
 }
 
@@ -261,7 +261,7 @@ AttentionResult packed_core(const MicrobatchContext& microbatch, const Tensor& p
 
 Tensor packed_core_backward(const MicrobatchContext& microbatch, const Tensor& d_output, const Tensor& packed, const PackedHeads& heads,
                             const AttentionResult& result, const CoreAttention& core) {
-    if (core.sinks.defined()) sinks_gradient(d_output, result, core.sinks.value, core.sinks.gradient);
+    if (core.sinks.trained()) sinks_gradient(d_output, result, core.sinks.value, core.sinks.gradient);
     return packed_attention_backward(d_output, packed, heads, result, whole_sequence(microbatch), core.scale, core.window, core.soft_cap);
 }
 

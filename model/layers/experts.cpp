@@ -59,6 +59,8 @@ Experts::Experts(const Mixture& mixture, const LayerSite& site)
     };
     collect("linear_fc1", first_);
     collect("linear_fc2", second_);
+    first_.adapter = LowRankAdapter(site, "mlp.experts.linear_fc1");
+    second_.adapter = LowRankAdapter(site, "mlp.experts.linear_fc2");
 }
 
 void Experts::Projection::add_copied(std::vector<CopiedWeight>& into) const {
@@ -125,12 +127,15 @@ Tensor Experts::forward(const RankContext& context, Tensor rows, const Tensor& r
     rows = {};
     saved.row_weights = row_weights;
     saved.before = first_.multiply(saved.rows, per_expert, true, "expert first product");
+    if (first_.adapter.defined()) first_.adapter.add_to_whole(context, saved.rows.x, saved.before, saved.first);
     saved.rows.end_forward();
+    if (!first_.reads_input()) saved.rows = {};
     for_each_bias(first_.biases, per_expert,
                   [&](const Weight& bias, std::int64_t begin, std::int64_t end) { add_bias(saved.before.slice(begin, end), bias.value); });
     LinearInput after = activated(saved, per_expert);
-    if (keeps_activation_) saved.after = without_forward(after);
+    if (keeps_activation_ && second_.reads_input()) saved.after = without_forward(after);
     Tensor y = second_.multiply(after, per_expert, true, "expert output");
+    if (second_.adapter.defined()) second_.adapter.add_to_whole(context, after.x, y, saved.second);
     after.end_forward();
     if (context.etp->rank() == 0) {
         for_each_bias(second_.biases, per_expert, [&](const Weight& bias, std::int64_t begin, std::int64_t end) {
@@ -146,18 +151,22 @@ LinearInput Experts::activated(const ExpertsSaved& saved, std::span<const std::i
 
 ExpertGradients Experts::backward(const RankContext& context, const Tensor& dy, std::span<const std::int64_t> per_expert,
                                   ExpertsSaved& saved) const {
-    if (!saved.after.defined()) {
+    if (!saved.after.defined() && second_.reads_input()) {
         const Range range(*context.device, "recompute");
         saved.after = activated(saved, per_expert);
         saved.after.end_forward();
     }
     const std::vector<std::int64_t> counts(per_expert.begin(), per_expert.end());
     LinearInput d_output = second_.input(dy, per_expert, Dtype::e5m2);
-    add_weight_gradient(context, [this, dy_of_rows = without_forward(d_output), after = saved.after, counts] {
-        second_.add_gradients(dy_of_rows, after, counts);  // (hidden, ffn / etp)
-    });
-    saved.after = {};
+    if (second_.trained()) {
+        add_weight_gradient(context, [this, dy_of_rows = without_forward(d_output), after = saved.after, counts] {
+            second_.add_gradients(dy_of_rows, after, counts);  // (hidden, ffn / etp)
+        });
+        saved.after = {};
+    }
     Tensor d_after = second_.multiply(d_output, per_expert, false, "expert activation gradient");
+    if (second_.adapter.defined()) second_.adapter.whole_backward(context, dy, saved.after.x, saved.second, d_after);
+    saved.after = {};
     d_output = {};
     ExpertGradients gradients;
     Tensor d_before = weighted_activation_backward(d_after, saved.before, saved.row_weights, activation_, gated_, gradients.row_weights);
@@ -170,19 +179,26 @@ ExpertGradients Experts::backward(const RankContext& context, const Tensor& dy, 
                                      : context.device->zeros(gradients.row_weights.shape(), gradients.row_weights.dtype(),
                                                              MemoryCategory::workspace, "row weight gradients of others");
         for_each_bias(second_.biases, per_expert, [&](const Weight& bias, std::int64_t begin, std::int64_t end) {
-            weighted_bias_gradient(dy.slice(begin, end), bias.value, saved.row_weights.slice(begin, end), bias.gradient,
+            // The weights of rows have a gradient by the bias also where it is frozen.
+            const Tensor of_bias = bias.trained() ? bias.gradient
+                                                  : context.device->zeros(bias.value.shape(), gradients.row_weights.dtype(),
+                                                                          MemoryCategory::workspace, "gradient of a frozen bias");
+            weighted_bias_gradient(dy.slice(begin, end), bias.value, saved.row_weights.slice(begin, end), of_bias,
                                    elsewhere.slice(begin, end));
         });
     }
     for_each_bias(first_.biases, per_expert, [&](const Weight& bias, std::int64_t begin, std::int64_t end) {
-        bias_gradient(d_before.slice(begin, end), bias.gradient);
+        if (bias.trained()) bias_gradient(d_before.slice(begin, end), bias.gradient);
     });
     const LinearInput d_product = first_.input(d_before, per_expert, Dtype::e5m2);
-    d_before = {};
-    add_weight_gradient(context, [this, dy_of_rows = without_forward(d_product), rows = saved.rows, counts] {
-        first_.add_gradients(dy_of_rows, rows, counts);  // (ffn / etp, hidden)
-    });
+    if (first_.trained()) {
+        d_before = {};
+        add_weight_gradient(context, [this, dy_of_rows = without_forward(d_product), rows = saved.rows, counts] {
+            first_.add_gradients(dy_of_rows, rows, counts);  // (ffn / etp, hidden)
+        });
+    }
     gradients.rows = first_.multiply(d_product, per_expert, false, "expert input gradient");
+    if (first_.adapter.defined()) first_.adapter.whole_backward(context, d_before, saved.rows.x, saved.first, gradients.rows);
     saved = {};
     return gradients;
 }

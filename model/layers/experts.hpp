@@ -20,6 +20,7 @@ struct ExpertsSaved {
     Tensor row_weights;  ///< (rows) router probabilities, fp32 (fp64)
     Tensor before;       ///< output of the first product: (rows, 2·ffn/etp) when gated
     LinearInput after;   ///< weighted activation: (rows, ffn/etp)
+    AdapterSaved first, second;
 };
 
 struct ExpertGradients {
@@ -51,6 +52,11 @@ private:
         std::vector<Tensor> values, gradients;
         std::vector<Weight> biases;                   ///< empty where the model has none
         std::vector<std::shared_ptr<Fp8Weight>> fp8;  ///< empty unless in fp8
+        LowRankAdapter adapter;                       ///< that all experts of the rank share
+
+        [[nodiscard]] bool trained() const { return gradients.front().defined(); }
+        /// True if a backward reads the projection's input.
+        [[nodiscard]] bool reads_input() const { return trained() || adapter.defined(); }
 
         void add_copied(std::vector<CopiedWeight>& into) const;
         /// In the form in which products read it.

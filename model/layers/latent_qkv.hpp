@@ -18,7 +18,8 @@ struct LatentQkvSaved {
     Tensor kv_latent;  ///< (rows, kv_lora_rank)
     NormStatistics q_statistics, kv_statistics;
     LinearInput q_normed, kv_normed;  ///< inputs of the up projections; without norms the latents themselves, or their casts
-    Tensor k_rotary;                  ///< (rows inside, qk_rope_head_dim), rotated; kept where the up projection is recomputed
+    AdapterSaved q_down, kv_down, q_up, kv_up;
+    Tensor k_rotary;  ///< (rows inside, qk_rope_head_dim), rotated; kept where the up projection is recomputed
 };
 
 /// Heads are (own part, rotated part) for queries and keys, with any other position embedding too. The rotated part is
@@ -38,6 +39,12 @@ public:
     [[nodiscard]] QkvParts forward(const RankContext& context, const MicrobatchContext& microbatch, const LinearInput& normed,
                                    LatentQkvSaved& saved) const;
     [[nodiscard]] bool recomputes_up() const { return recompute_up_; }
+    /// True if a backward reads `normed`.
+    [[nodiscard]] bool reads_input() const {
+        if (kv_down_.reads_input()) return true;
+        if (mixer_.q_lora_rank > 0) return q_down_.reads_input();
+        return q_up_.reads_input() || q_norm_weight_.defined() || recompute_up_;
+    }
     /// To be called after the core attention's forward: frees the tensors that forward_up() computes again.
     void discard_up(LatentQkvSaved& saved) const;
     /// The forward from the latents on.
@@ -45,7 +52,7 @@ public:
                                       LatentQkvSaved& saved) const;
     /// Returns the gradient of `normed`; adds to the main gradients. With recompute_up forward_up() comes before it.
     [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, AttentionGradients gradients,
-                                  const LinearInput& normed, const LatentQkvSaved& saved) const;
+                                  const LinearInput& normed, LatentQkvSaved& saved) const;
 
 private:
     /// Turns the rotated part of every head of q (rows, heads, qk_head_dim) in place.

@@ -33,10 +33,8 @@ Mlp::Mlp(const mgplan::Mlp& mlp, const LayerSite& site, const std::string& modul
       norm_bias_(site.weights.find(site.prefix + module + norm_of_mlp(norms_, "bias"))),
       alpha_positive_(site.weights.find(site.prefix + module + "mlp.activation_func.alpha_p")),
       alpha_negative_(site.weights.find(site.prefix + module + "mlp.activation_func.alpha_n")),
-      first_(site.weights.at(site.prefix + module + "mlp.linear_fc1.weight"),
-             site.weights.find(site.prefix + module + "mlp.linear_fc1.bias")),
-      second_(site.weights.at(site.prefix + module + "mlp.linear_fc2.weight"),
-              site.weights.find(site.prefix + module + "mlp.linear_fc2.bias")),
+      first_(site, module + "mlp.linear_fc1"),
+      second_(site, module + "mlp.linear_fc2"),
       behind_(site, site.prefix + module + "post_mlp_layernorm.") {}
 
 void Mlp::add_copied(std::vector<CopiedWeight>& into) const {
@@ -67,7 +65,7 @@ LinearInput Mlp::normalised(const RankContext& context, const Tensor& x, NormSta
 }
 
 void Mlp::activate(const RankContext& context, MlpSaved& saved) const {
-    saved.before = first_.forward(context, saved.normed);
+    saved.before = first_.forward(context, saved.normed, &saved.first);
     scale_gate(context, saved.before);
     if (cuts_gate_) cut(context, saved);
     const Tensor after = alpha_positive_.defined() ? xielu(saved.before, alpha_positive_.value, alpha_negative_.value)
@@ -82,8 +80,9 @@ Tensor Mlp::forward(const RankContext& context, const MicrobatchContext& microba
     saved.x = x;
     saved.normed = normalised(context, x, saved.statistics);
     activate(context, saved);
-    const Tensor y = second_.forward(context, saved.after);
+    const Tensor y = second_.forward(context, saved.after, &saved.second);
     saved.after.end_forward();
+    if (!second_.reads_input()) saved.after = {};
     if (recompute_.contains(RecomputeModule::mlp)) {
         saved.before = saved.uncut = Tensor();
         saved.after = {};
@@ -92,7 +91,8 @@ Tensor Mlp::forward(const RankContext& context, const MicrobatchContext& microba
         saved.normed.end_forward();
     }
     const Tensor path = residual_.carried(residual, saved.normed.x);
-    if (recompute_.contains(RecomputeModule::layernorm)) saved.normed = {};
+    const bool reads_normed = first_.reads_input() || !saved.before.defined();
+    if (recompute_.contains(RecomputeModule::layernorm) || !reads_normed) saved.normed = {};
     Tensor sum = residual_.sum(context, microbatch, behind_.forward(context, y, saved.behind), path);
     inputs_to_host(context, {{OffloadModule::mlp_norm, saved.x}});
     return sum;
@@ -100,7 +100,7 @@ Tensor Mlp::forward(const RankContext& context, const MicrobatchContext& microba
 
 Tensor Mlp::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, MlpSaved& saved) const {
     inputs_from_host(context, {{OffloadModule::mlp_norm, saved.x}});
-    if (!saved.normed.defined()) {
+    if (!saved.normed.defined() && (first_.reads_input() || !saved.before.defined())) {
         const Range range(*context.device, "recompute");
         NormStatistics again;
         saved.normed = normalised(context, saved.x, again);
@@ -112,7 +112,8 @@ Tensor Mlp::backward(const RankContext& context, const MicrobatchContext& microb
     saved.normed.end_forward();
     saved.after.end_forward();
     // Each tensor is freed right after its last read, as autograd does.
-    Tensor d_after = second_.backward(context, behind_.backward(residual_.backward(context, microbatch, dy), saved.behind), saved.after);
+    Tensor d_after = second_.backward(context, behind_.backward(residual_.backward(context, microbatch, dy), saved.behind), saved.after,
+                                      &saved.second);
     saved.after = {};
     if (mlp_.output_multiplier != 1) scale(d_after, mlp_.output_multiplier);
     Tensor d_before = alpha_positive_.defined() ? xielu_backward(d_after, saved.before, alpha_positive_.value, alpha_negative_.value,
@@ -122,7 +123,7 @@ Tensor Mlp::backward(const RankContext& context, const MicrobatchContext& microb
     scale_gate(context, d_before);
     d_after = {};
     saved.before = saved.uncut = {};
-    Tensor d_normed = first_.backward(context, d_before, saved.normed);
+    Tensor d_normed = first_.backward(context, d_before, saved.normed, &saved.first);
     d_before = {};
     saved.normed = {};
     residual_.add_to_normed(dy, d_normed);

@@ -18,6 +18,7 @@ struct MlpSaved {
     LinearInput after;  ///< output of the activation, times the MLP's multiplier: (rows, ffn/tp)
     Tensor uncut;       ///< of a cut gate: its values before, (rows, ffn/tp), …
     Tensor gate_sums;   ///< … and the sums that give its bound, (rows, 2)
+    AdapterSaved first, second;
     StreamNormSaved behind;
 };
 

@@ -106,6 +106,12 @@ private:
     EnumSet<RecomputeModule> recompute_;
     Weight norm_weight_, norm_bias_;
     Router router_;
+    /// True if a backward reads the norm's output.
+    [[nodiscard]] bool reads_normed() const {
+        const bool by_shared = shared_ && shared_->reads_input(), by_latent = mixture_.latent > 0 && to_latent_.reads_input();
+        return router_.trained() || by_shared || by_latent || mixture_.branch_norms;
+    }
+
     DuplicatedLinear to_latent_, from_latent_;  ///< without a latent neither is called
     AllToAllDispatcher dispatcher_;
     Experts experts_;

@@ -59,7 +59,9 @@ private:
     [[nodiscard]] static Tensor one(const Tensor& by_head, std::int64_t head) {
         return by_head.slice(head, head + 1).view({by_head.shape()[1], by_head.shape()[2]});
     }
-    [[nodiscard]] Tensor part(const Tensor& weights, std::int64_t head) const { return weights.slice(head * width_, (head + 1) * width_); }
+    [[nodiscard]] Tensor part(const Tensor& weights, std::int64_t head) const {
+        return weights.defined() ? weights.slice(head * width_, (head + 1) * width_) : Tensor();
+    }
 
     const RankContext& context_;
     std::int64_t width_;  ///< of a head
@@ -113,8 +115,7 @@ PackedQkv::PackedQkv(const Attention& mixer, const LayerSite& site)
       q_norm_bias_(site.weights.find(site.prefix + "self_attention.q_layernorm.bias")),
       k_norm_weight_(site.weights.find(site.prefix + "self_attention.k_layernorm.weight")),
       k_norm_bias_(site.weights.find(site.prefix + "self_attention.k_layernorm.bias")),
-      projection_(site.weights.at(site.prefix + "self_attention.linear_qkv.weight"),
-                  site.weights.find(site.prefix + "self_attention.linear_qkv.bias")) {}
+      projection_(site, "self_attention.linear_qkv") {}
 
 Tensor PackedQkv::normalised(const RankContext& context, const Tensor& heads, const Weight& weight, const Weight& bias,
                              NormStatistics& statistics) const {
@@ -139,7 +140,7 @@ Tensor PackedQkv::through_norm(const RankContext& context, const Tensor& dy, con
 QkvParts PackedQkv::forward(const RankContext& context, const MicrobatchContext& microbatch, const LinearInput& normed,
                             PackedQkvSaved& saved) const {
     const std::int64_t tp = context.tp->size(), heads = mixer_.heads / tp, head_dim = mixer_.head_dim;
-    const Tensor packed = projection_.forward(context, normed);
+    const Tensor packed = projection_.forward(context, normed, &saved.adapter);
     if (mixer_.qkv_clip > 0) {
         clip(packed, mixer_.qkv_clip);
         saved.clipped = packed;
@@ -182,16 +183,17 @@ PackedHeads PackedQkv::heads(const RankContext& context) const {
     return {mixer_.heads / context.tp->size(), mixer_.kv_heads / context.tp->size(), mixer_.head_dim};
 }
 
-Tensor PackedQkv::forward_packed(const RankContext& context, const MicrobatchContext& microbatch, const LinearInput& normed) const {
-    Tensor packed = projection_.forward(context, normed);
+Tensor PackedQkv::forward_packed(const RankContext& context, const MicrobatchContext& microbatch, const LinearInput& normed,
+                                 PackedQkvSaved& saved) const {
+    Tensor packed = projection_.forward(context, normed, &saved.adapter);
     if (rotated_ > 0) rotary_in_place(packed, heads(context), positions_of(context, microbatch), rotated_, angles_, false);
     return packed;
 }
 
 Tensor PackedQkv::backward_packed(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& d_packed,
-                                  const LinearInput& normed) const {
+                                  const LinearInput& normed, PackedQkvSaved& saved) const {
     if (rotated_ > 0) rotary_in_place(d_packed, heads(context), positions_of(context, microbatch), rotated_, angles_, true);
-    return projection_.backward(context, d_packed, normed);
+    return projection_.backward(context, d_packed, normed, &saved.adapter);
 }
 
 void PackedQkv::rotate(const RankContext& context, const MicrobatchContext& microbatch, Tensor& q, Tensor& k, bool inverse) const {
@@ -202,7 +204,7 @@ void PackedQkv::rotate(const RankContext& context, const MicrobatchContext& micr
 }
 
 Tensor PackedQkv::backward(const RankContext& context, const MicrobatchContext& microbatch, AttentionGradients gradients,
-                           const Tensor& d_gate, const LinearInput& normed, const PackedQkvSaved& saved) const {
+                           const Tensor& d_gate, const LinearInput& normed, PackedQkvSaved& saved) const {
     if (!mixer_.qk_norm_after_rotary) rotate(context, microbatch, gradients.q, gradients.k, true);
     if (q_norm_weight_.defined()) {
         gradients.q = through_norm(context, gradients.q, saved.q_before_norm, q_norm_weight_, q_norm_bias_, saved.q_statistics);
@@ -236,9 +238,9 @@ Tensor PackedQkv::backward(const RankContext& context, const MicrobatchContext& 
 }
 
 Tensor PackedQkv::through_projection(const RankContext& context, const Tensor& d_packed, const LinearInput& normed,
-                                     const PackedQkvSaved& saved) const {
+                                     PackedQkvSaved& saved) const {
     if (saved.clipped.defined()) clip_gradient(d_packed, saved.clipped, mixer_.qkv_clip);
-    return projection_.backward(context, d_packed, normed);
+    return projection_.backward(context, d_packed, normed, &saved.adapter);
 }
 
 }  // namespace mgplan::model

@@ -10,12 +10,13 @@
 
 namespace mgplan::model {
 
-/// Tensors a forward saves, only with QK-norm, a gate of the output or clipped projections.
+/// Tensors a forward saves, only with QK-norm, a gate of the output, clipped projections or an adapter.
 struct PackedQkvSaved {
     Tensor clipped;                       ///< the packed projection, which shows the backward where bounds were reached
     Tensor gate;                          ///< logits of the output's gate (rows, heads · head_dim); read by the code that applies it
     Tensor q_before_norm, k_before_norm;  ///< (rows, heads, head_dim)
     NormStatistics q_statistics, k_statistics;
+    AdapterSaved adapter;
 };
 
 /// The projection holds, per kv head, its query heads (followed by the heads of the output's gate, if any), its key, its value,
@@ -40,13 +41,16 @@ public:
     /// The rank's heads in the projection, where stays_packed().
     [[nodiscard]] PackedHeads heads(const RankContext& context) const;
     /// normed -> the projection (rows, heads(context).width()), rotated where the model does. stays_packed() is true.
-    [[nodiscard]] Tensor forward_packed(const RankContext& context, const MicrobatchContext& microbatch, const LinearInput& normed) const;
+    [[nodiscard]] Tensor forward_packed(const RankContext& context, const MicrobatchContext& microbatch, const LinearInput& normed,
+                                        PackedQkvSaved& saved) const;
     /// From the gradient of forward_packed()'s result, which is turned back in place, to that of `normed`; adds to the main gradients.
     [[nodiscard]] Tensor backward_packed(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& d_packed,
-                                         const LinearInput& normed) const;
+                                         const LinearInput& normed, PackedQkvSaved& saved) const;
+    /// True if a backward reads `normed`.
+    [[nodiscard]] bool reads_input() const { return projection_.reads_input(); }
     /// Returns the gradient of `normed`; adds to the main gradients. `d_gate`: of the gate, undefined without one.
     [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, AttentionGradients gradients,
-                                  const Tensor& d_gate, const LinearInput& normed, const PackedQkvSaved& saved) const;
+                                  const Tensor& d_gate, const LinearInput& normed, PackedQkvSaved& saved) const;
 
 private:
     /// Turns both by their positions, or back.
@@ -56,7 +60,7 @@ private:
                                     NormStatistics& statistics) const;
     /// From the gradient of the packed projection to that of `normed`.
     [[nodiscard]] Tensor through_projection(const RankContext& context, const Tensor& d_packed, const LinearInput& normed,
-                                            const PackedQkvSaved& saved) const;
+                                            PackedQkvSaved& saved) const;
     [[nodiscard]] Tensor through_norm(const RankContext& context, const Tensor& dy, const Tensor& heads, const Weight& weight,
                                       const Weight& bias, const NormStatistics& statistics) const;
 

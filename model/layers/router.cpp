@@ -32,8 +32,8 @@ Router::Router(const Mixture& mixture, const LayerSite& site)
       weight_(site.weights.at(site.prefix + "mlp.router.weight")),
       bias_(site.weights.find(site.prefix + "mlp.router.bias")) {}
 
-std::int64_t Router::all_rows(const RankContext& context, const Tensor& x) const {
-    return x.shape()[0] * context.tp_cp->size();
+std::int64_t Router::all_rows(const RankContext& context, const Tensor& logits) const {
+    return logits.shape()[0] * context.tp_cp->size();
 }
 
 void Router::forward(const RankContext& context, const MicrobatchContext& /*microbatch*/, const Tensor& x, RouterSaved& saved) const {
@@ -61,18 +61,19 @@ Tensor Router::backward(const RankContext& context, const MicrobatchContext& mic
     const Range range(*context.device, "router backward");
     Tensor d_logits = route_backward(d_probabilities, saved.routing, mixture_.score, mixture_.normalize_top_k);
     if (mixture_.auxiliary_loss > 0) {
-        auxiliary_loss_backward(saved.routing.scores, mixture_.score, saved.copies, all_rows(context, x), mixture_.top_k,
+        auxiliary_loss_backward(saved.routing.scores, mixture_.score, saved.copies, all_rows(context, d_logits), mixture_.top_k,
                                 mixture_.auxiliary_loss, microbatch.d_auxiliary, d_logits);
         if (context.auxiliary_loss.defined())
-            auxiliary_loss(saved.routing.scores, mixture_.score, saved.copies, all_rows(context, x), mixture_.top_k, 1,
+            auxiliary_loss(saved.routing.scores, mixture_.score, saved.copies, all_rows(context, d_logits), mixture_.top_k, 1,
                            context.auxiliary_loss);
     }
     if (context.expert_biases != nullptr) context.expert_biases->count(number_, saved.routing.experts);
-    if (d_logits.dtype() != x.dtype()) {
-        const Tensor narrow = context.device->empty(d_logits.shape(), x.dtype(), MemoryCategory::activations, "router logit gradient");
+    if (d_logits.dtype() != weight_.value.dtype()) {
+        const Tensor narrow = context.device->empty(d_logits.shape(), weight_.value.dtype(), MemoryCategory::activations, "router logit gradient");
         copy(d_logits, narrow);
         d_logits = narrow;
     }
+    if (!weight_.trained()) return matmul(d_logits, weight_.value, {}, "input gradient");
     const bool in_product = bias_.defined() && context.biases_in_products && sums_columns_in_product(d_logits, x, weight_.gradient);
     if (bias_.defined() && !in_product) bias_gradient(d_logits, bias_.gradient);
     add_weight_gradient(context, [this, d_logits, x, in_product] {  // (experts, hidden)

@@ -25,6 +25,7 @@ class Router {
 public:
     /// Reads the expert biases of its layer's number.
     Router(const Mixture& mixture, const LayerSite& site);
+    [[nodiscard]] bool trained() const { return weight_.trained(); }
 
     /// x (rows, hidden), outside the tp region.
     void forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, RouterSaved& saved) const;
@@ -36,7 +37,7 @@ public:
 
 private:
     /// Rows of a whole microbatch: those that the auxiliary loss counts.
-    [[nodiscard]] std::int64_t all_rows(const RankContext& context, const Tensor& x) const;
+    [[nodiscard]] std::int64_t all_rows(const RankContext& context, const Tensor& logits) const;
 
     Mixture mixture_;
     std::int64_t number_;

@@ -54,8 +54,7 @@ SelfAttention::SelfAttention(const LayerSite& site, const AttentionScores& score
       recompute_(site.recompute),
       norm_weight_(site.weights.find(site.prefix + norm + "weight")),
       norm_bias_(site.weights.find(site.prefix + norm + "bias")),
-      projection_(site.weights.at(site.prefix + "self_attention.linear_proj.weight"),
-                  site.weights.find(site.prefix + "self_attention.linear_proj.bias")),
+      projection_(site, "self_attention.linear_proj"),
       behind_(site, site.prefix + "post_self_attn_layernorm."),
       core_{scale, site.layer.window, scores.softcap, site.weights.find(site.prefix + "self_attention.core_attention.softmax_offset")} {}
 
@@ -99,7 +98,7 @@ Tensor SelfAttention::forward(const RankContext& context, const MicrobatchContex
     saved.normed = normalised(context, x, saved.statistics);
     const Tensor y = branch(context, microbatch, saved.normed, saved);
     const Tensor path = residual_.carried(x, saved.normed.x);
-    if (recompute_.contains(RecomputeModule::layernorm)) saved.normed = {};
+    if (recompute_.contains(RecomputeModule::layernorm) || !reads_normed()) saved.normed = {};
     Tensor sum = residual_.sum(context, microbatch, behind_.forward(context, y, saved.behind), path);
     move_inputs(context, saved, inputs_to_host);
     return sum;
@@ -116,7 +115,8 @@ Tensor SelfAttention::branch(const RankContext& context, const MicrobatchContext
         saved.q = saved.k = saved.v = {};
     }
     if (saved.packed.gate.defined()) saved.gated = gate_rows(as_column(joined_heads(saved.core.output)), as_column(saved.packed.gate));
-    Tensor y = projection_.forward(context, projection_input(saved));
+    Tensor y = projection_.forward(context, projection_input(saved), &saved.adapter);
+    if (!projection_.reads_input()) saved.gated = {};
     // The projection's input stays; only what the core alone keeps is made again.
     if (recompute_.contains(RecomputeModule::core_attn)) saved.core.log_sum_exp = Tensor();
     return y;
@@ -125,7 +125,7 @@ Tensor SelfAttention::branch(const RankContext& context, const MicrobatchContext
 Tensor SelfAttention::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy,
                                SelfAttentionSaved& saved) const {
     move_inputs(context, saved, inputs_from_host);
-    if (!saved.normed.defined()) {
+    if (!saved.normed.defined() && reads_normed()) {
         const Range range(*context.device, "recompute");
         NormStatistics again;
         saved.normed = normalised(context, saved.x, again);
@@ -169,7 +169,7 @@ bool SelfAttention::stays_packed(const RankContext& context, const MicrobatchCon
 void SelfAttention::project(const RankContext& context, const MicrobatchContext& microbatch, const LinearInput& normed,
                             SelfAttentionSaved& saved) const {
     if (stays_packed(context, microbatch)) {
-        saved.packed_heads = packed_->forward_packed(context, microbatch, normed);
+        saved.packed_heads = packed_->forward_packed(context, microbatch, normed, saved.packed);
         return;
     }
     QkvParts parts =
@@ -189,7 +189,7 @@ Tensor SelfAttention::branch_backward(const RankContext& context, const Microbat
                                       SelfAttentionSaved& saved) const {
     recompute(context, microbatch, normed, saved);
     // Each tensor is freed right after its last read, as autograd does.
-    Tensor d_output = projection_.backward(context, dy, projection_input(saved));
+    Tensor d_output = projection_.backward(context, dy, projection_input(saved), &saved.adapter);
     dy = {};
     saved.gated = {};
     Tensor d_gate;
@@ -218,7 +218,7 @@ Tensor SelfAttention::heads_backward(const RankContext& context, const Microbatc
     saved.core = {};
     saved.chosen = {};
     saved.q = saved.k = saved.v = saved.packed_heads = {};
-    if (d_packed.defined()) return packed_->backward_packed(context, microbatch, d_packed, normed);
+    if (d_packed.defined()) return packed_->backward_packed(context, microbatch, d_packed, normed, saved.packed);
     return latent_ ? latent_->backward(context, microbatch, std::move(gradients), normed, saved.latent)
                    : packed_->backward(context, microbatch, std::move(gradients), d_gate, normed, saved.packed);
 }

@@ -29,6 +29,7 @@ struct SelfAttentionSaved {
     Tensor q, k, v;        ///< inputs of the core attention, rotated: (rows, heads, width)
     Tensor packed_heads;   ///< in their place where they stay packed: the projection, rotated
     AttentionResult core;  ///< output and log-sum-exp; without a gate the output is also the output projection's input
+    AdapterSaved adapter;  ///< of the output projection
     Tensor gated;          ///< the output times its gate: input of the output projection; undefined without
     StreamNormSaved behind;
 };
@@ -76,6 +77,8 @@ private:
                    SelfAttentionSaved& saved) const;
     /// Returns the projection's input: x after the norm, or x itself if the model has none here.
     [[nodiscard]] LinearInput normalised(const RankContext& context, const Tensor& x, NormStatistics& statistics) const;
+    /// True if a backward reads the norm's output.
+    [[nodiscard]] bool reads_normed() const { return packed_ ? packed_->reads_input() : latent_->reads_input(); }
 
     Norms norms_;
     ResidualPath residual_;

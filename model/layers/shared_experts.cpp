@@ -13,8 +13,8 @@ SharedExperts::SharedExperts(const Mixture& mixture, const LayerSite& site)
       gated_(mixture.gated),
       recomputes_(site.recompute.contains(RecomputeModule::shared_experts)),
       gate_(site.weights.find(site.prefix + "mlp.shared_experts.gate_weight")),
-      first_(site.weights.at(site.prefix + "mlp.shared_experts.linear_fc1.weight"), {}),
-      second_(site.weights.at(site.prefix + "mlp.shared_experts.linear_fc2.weight"), {}) {}
+      first_(site, "mlp.shared_experts.linear_fc1"),
+      second_(site, "mlp.shared_experts.linear_fc2") {}
 
 void SharedExperts::add_copied(std::vector<CopiedWeight>& into) const {
     first_.add_copied(into);
@@ -22,10 +22,11 @@ void SharedExperts::add_copied(std::vector<CopiedWeight>& into) const {
 }
 
 Tensor SharedExperts::run(const RankContext& context, const Tensor& x, SharedExpertsSaved& saved) const {
-    saved.before = first_.forward(context, x);
+    saved.before = first_.forward(context, x, &saved.first);
     saved.after = second_.input(activation(saved.before, activation_, gated_));
-    Tensor y = second_.forward(context, saved.after);
+    Tensor y = second_.forward(context, saved.after, &saved.second);
     saved.after.end_forward();
+    if (!second_.reads_input()) saved.after = {};
     if (!gate_.defined()) return y;
     const Range range(*context.device, "gate forward");
     saved.output = y;
@@ -49,14 +50,15 @@ Tensor SharedExperts::backward(const RankContext& context, const Tensor& dy, con
         const Range range(*context.device, "gate backward");
         d_output = gate_rows_backward(dy, saved.output, saved.gate, d_gate);
         saved.output = Tensor();
-        add_weight_gradient(context, [this, d_gate, x] { matmul_accumulate(d_gate, x, {.a = true}, gate_.gradient); });  // (1, hidden)
+        if (gate_.trained())
+            add_weight_gradient(context, [this, d_gate, x] { matmul_accumulate(d_gate, x, {.a = true}, gate_.gradient); });  // (1, hidden)
     }
-    Tensor d_after = second_.backward(context, d_output, saved.after);
+    Tensor d_after = second_.backward(context, d_output, saved.after, &saved.second);
     saved.after = {};
     const Tensor d_before = activation_backward(d_after, saved.before, activation_, gated_);
     d_after = Tensor();
     saved.before = Tensor();
-    Tensor dx = first_.backward(context, d_before, x);
+    Tensor dx = first_.backward(context, d_before, x, &saved.first);
     if (gate_.defined()) {
         const Range range(*context.device, "gate backward");
         add(matmul(d_gate, gate_.value, {}, "input gradient of the gate"), dx);

@@ -11,6 +11,7 @@ namespace mgplan::model {
 struct SharedExpertsSaved {
     Tensor before;        ///< output of the first product: (rows, 2·ffn/tp) when gated
     LinearInput after;    ///< output of the activation: (rows, ffn/tp)
+    AdapterSaved first, second;
     Tensor output, gate;  ///< with a gate: the output that it scales (rows, hidden), and its logits (rows, 1)
 };
 
@@ -25,6 +26,8 @@ public:
     [[nodiscard]] Tensor forward(const RankContext& context, const Tensor& x, SharedExpertsSaved& saved) const;
     /// `x` as forward saw it. Adds to the main gradients; consumes what was saved.
     [[nodiscard]] Tensor backward(const RankContext& context, const Tensor& dy, const Tensor& x, SharedExpertsSaved& saved) const;
+    /// True if a backward reads x.
+    [[nodiscard]] bool reads_input() const { return first_.reads_input() || gate_.trained() || recomputes_; }
 
 private:
     [[nodiscard]] Tensor run(const RankContext& context, const Tensor& x, SharedExpertsSaved& saved) const;

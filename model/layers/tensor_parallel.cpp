@@ -1,6 +1,7 @@
 #include "model/layers/tensor_parallel.hpp"
 
 #include <array>
+#include <string>
 #include <utility>
 
 #include "model/layers/deferred_gradients.hpp"
@@ -50,7 +51,7 @@ Tensor product_with_bias(const RankContext& context, const Weight& weight, const
 
 /// Returns true if the product that makes the weight's gradient makes the bias's too, of whole dy and x.
 bool makes_bias_gradient(const RankContext& context, const Weight& weight, const Weight& bias, const Tensor& dy, const LinearInput& x) {
-    return context.biases_in_products && bias.defined() && weight.fp8 == nullptr && sums_columns_in_product(dy, x.x, weight.gradient);
+    return context.biases_in_products && bias.defined() && weight.trained() && weight.fp8 == nullptr && sums_columns_in_product(dy, x.x, weight.gradient);
 }
 
 /// Adds the product of casts likewise.
@@ -159,6 +160,21 @@ RowParallelLinear::RowParallelLinear(const Weight& weight, Weight bias, RowParal
 
 DuplicatedLinear::DuplicatedLinear(const Weight& weight) : weight_(with_product(weight)) {}
 
+ColumnParallelLinear::ColumnParallelLinear(const LayerSite& site, const std::string& module)
+    : ColumnParallelLinear(site.weights.at(site.prefix + module + ".weight"), site.weights.find(site.prefix + module + ".bias")) {
+    adapter_ = LowRankAdapter(site, module);
+}
+
+RowParallelLinear::RowParallelLinear(const LayerSite& site, const std::string& module)
+    : RowParallelLinear(site.weights.at(site.prefix + module + ".weight"), site.weights.find(site.prefix + module + ".bias")) {
+    adapter_ = LowRankAdapter(site, module);
+}
+
+DuplicatedLinear::DuplicatedLinear(const LayerSite& site, const std::string& module)
+    : DuplicatedLinear(site.weights.find(site.prefix + module + ".weight")) {
+    adapter_ = LowRankAdapter(site, module);
+}
+
 Underway start_entering(const RankContext& context, Tensor x) {
     if (context.tp->size() == 1 || !context.sequence_parallel) return Underway(std::move(x));
     Tensor whole =
@@ -216,7 +232,7 @@ LinearInput ColumnParallelLinear::input(const RankContext& context, const Tensor
     return LinearInput(input_in_fp8(weight_, x, context.sequence_parallel ? context.tp : nullptr, copies_of(gathering(context))));
 }
 
-Tensor ColumnParallelLinear::forward(const RankContext& context, const LinearInput& x) const {
+Tensor ColumnParallelLinear::forward(const RankContext& context, const LinearInput& x, AdapterSaved* saved) const {
     MGPLAN_ASSERT(!options_.gather_output || !context.sequence_parallel, "with sequence parallelism outputs stay divided");
     Tensor y;  // (rows, out / tp)
     if (in_blocks(weight_)) {
@@ -229,14 +245,22 @@ Tensor ColumnParallelLinear::forward(const RankContext& context, const LinearInp
         y = fp8_matmul({enter_region(context, own.codes), own.scale}, weight_.fp8->values, weight_.value.dtype(), "column-parallel output",
                        kOwn);
     } else {
-        y = product_with_bias(context, weight_, added_, enter_region(context, x.x), "column-parallel output");
+        const Tensor whole = enter_region(context, x.x);
+        y = product_with_bias(context, weight_, added_, whole, "column-parallel output");
+        if (adapter_.defined()) adapter_.add_to_columns(context, whole, y, *saved);
     }
     if (weight_.fp8 != nullptr && added_.defined()) add_bias(y, added_.value);
     return options_.gather_output ? gather_columns(context, y) : y;
 }
 
-Tensor ColumnParallelLinear::backward(const RankContext& context, const Tensor& d_output, const LinearInput& x) const {
+Tensor ColumnParallelLinear::backward(const RankContext& context, const Tensor& d_output, const LinearInput& x, AdapterSaved* saved) const {
     const Tensor dy = options_.gather_output ? own_columns(context, d_output) : d_output;
+    if (!weight_.trained()) {
+        MGPLAN_ASSERT(weight_.fp8 == nullptr, "frozen weights are multiplied in the storage type");
+        const Tensor dx = matmul(dy, weight_.value, {}, "input gradient", kOwn);
+        if (adapter_.defined()) adapter_.columns_backward(context, dy, enter_region(context, x.x), *saved, dx);
+        return leave_region(context, dx);
+    }
     const bool in_product = makes_bias_gradient(context, weight_, added_, dy, x);
     const auto add_bias_gradient = [&] {
         if (added_.defined() && !in_product) bias_gradient(dy, added_.gradient);
@@ -276,7 +300,7 @@ LinearInput RowParallelLinear::input(const Tensor& x) const {
     return LinearInput(input_in_fp8(weight_, x, nullptr, Fp8Copies::both));
 }
 
-Tensor RowParallelLinear::forward(const RankContext& context, const LinearInput& x) const {
+Tensor RowParallelLinear::forward(const RankContext& context, const LinearInput& x, AdapterSaved* saved) const {
     MGPLAN_ASSERT(options_.input_is_parallel || !context.sequence_parallel, "with sequence parallelism inputs are divided");
     Tensor y;  // (rows outside, out)
     if (weight_.fp8 != nullptr) {
@@ -294,15 +318,24 @@ Tensor RowParallelLinear::forward(const RankContext& context, const LinearInput&
         y = leave_region(context, multiply(x.in_fp8() ? rows_of(x) : input_in_fp8(weight_, x.x, nullptr, Fp8Copies::rows)));
     } else {
         constexpr std::string_view kName = "row-parallel output";
-        if (context.tp->size() == 1) return product_with_bias(context, weight_, added_, x.x, kName);
         const Tensor part = options_.input_is_parallel ? x.x : own_columns(context, x.x);
-        y = leave_region(context, matmul(part, weight_.value, {.b = true}, kName, kOwn));
+        const bool alone = context.tp->size() == 1;
+        y = alone ? product_with_bias(context, weight_, added_, part, kName)
+                  : leave_region(context, matmul(part, weight_.value, {.b = true}, kName, kOwn));
+        if (adapter_.defined()) adapter_.add_to_rows(context, part, y, *saved);
+        if (alone) return y;
     }
     if (added_.defined()) add_bias(y, added_.value);
     return y;
 }
 
-Tensor RowParallelLinear::backward(const RankContext& context, const Tensor& dy, const LinearInput& x) const {
+Tensor RowParallelLinear::backward(const RankContext& context, const Tensor& dy, const LinearInput& x, AdapterSaved* saved) const {
+    if (!weight_.trained()) {
+        MGPLAN_ASSERT(weight_.fp8 == nullptr && options_.input_is_parallel, "frozen weights are multiplied in the storage type");
+        Tensor dx = matmul(enter_region(context, dy), weight_.value, {}, "input gradient", kOwn);  // (rows, in / tp)
+        if (adapter_.defined()) adapter_.rows_backward(context, dy, x.x, *saved, dx);
+        return dx;
+    }
     // Not on several ranks: either each sums its own rows, while the product reads gathered ones, or each sums all rows and must get the
     // same bits, which timed products do not give.
     const bool in_product = context.tp->size() == 1 && makes_bias_gradient(context, weight_, added_, dy, x);
@@ -344,17 +377,26 @@ LinearInput DuplicatedLinear::input(const Tensor& x) const {
     return LinearInput(input_in_fp8(weight_, x, nullptr, Fp8Copies::both));
 }
 
-Tensor DuplicatedLinear::forward(const RankContext& context, const LinearInput& x) const {
+Tensor DuplicatedLinear::forward(const RankContext& context, const LinearInput& x, AdapterSaved* saved) const {
     const ProductAlgorithm algorithm = of_duplicates(context);
-    if (weight_.fp8 == nullptr) return matmul(x.x, weight_.value, {.b = true}, "duplicated output", algorithm);  // (rows outside, out)
+    if (weight_.fp8 == nullptr) {
+        Tensor y = matmul(x.x, weight_.value, {.b = true}, "duplicated output", algorithm);  // (rows outside, out)
+        if (adapter_.defined()) adapter_.add_to_whole(context, x.x, y, *saved);
+        return y;
+    }
     refresh_copies(weight_);
     if (in_blocks(weight_)) return multiply_input(weight_, x, nullptr, algorithm, "duplicated output");
     const Fp8Tensor own = x.in_fp8() ? rows_of(x) : input_in_fp8(weight_, x.x, nullptr, Fp8Copies::rows);
     return fp8_matmul(own, weight_.fp8->values, weight_.value.dtype(), "duplicated output", algorithm);
 }
 
-Tensor DuplicatedLinear::backward(const RankContext& context, const Tensor& dy, const LinearInput& x) const {
+Tensor DuplicatedLinear::backward(const RankContext& context, const Tensor& dy, const LinearInput& x, AdapterSaved* saved) const {
     const ProductAlgorithm algorithm = of_duplicates(context);
+    if (!weight_.trained()) {
+        Tensor dx = matmul(dy, weight_.value, {}, "input gradient", algorithm);  // (rows outside, in)
+        if (adapter_.defined()) adapter_.whole_backward(context, dy, x.x, *saved, dx);
+        return dx;
+    }
     if (in_blocks(weight_)) {
         BlockGradient cast = cast_gradient(weight_, dy);
         Tensor dx = multiply_gradient(weight_, cast, algorithm);

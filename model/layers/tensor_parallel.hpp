@@ -8,6 +8,7 @@
 #include "model/layers/context.hpp"
 #include "model/layers/fp8_weight.hpp"
 #include "model/layers/linear_input.hpp"
+#include "model/layers/low_rank_adapter.hpp"
 #include "model/layers/underway.hpp"
 
 namespace mgplan::model {
@@ -42,23 +43,29 @@ class ColumnParallelLinear {
 public:
     ColumnParallelLinear() = default;
     ColumnParallelLinear(const Weight& weight, Weight bias, ColumnParallelOptions options = {});
+    /// The linear layer of a path within a decoder layer ("self_attention.linear_qkv"), with the bias and the adapter that it has.
+    ColumnParallelLinear(const LayerSite& site, const std::string& module);
 
     /// Adds the weight, if it has copies in fp8, so that several are refreshed together before forward(), which otherwise refreshes them.
     void add_copied(std::vector<CopiedWeight>& into) const;
     /// In the form in which the layer reads it and a backward keeps it.
     [[nodiscard]] LinearInput input(const RankContext& context, const Tensor& x) const;
-    [[nodiscard]] Tensor forward(const RankContext& context, const LinearInput& x) const;
-    /// `x`: the forward's; gathered again with sequence parallelism rather than kept. Adds to the main gradients, that of
+    /// `saved`: of a layer with an adapter.
+    [[nodiscard]] Tensor forward(const RankContext& context, const LinearInput& x, AdapterSaved* saved = nullptr) const;
+    /// `x`: the forward's, not read unless reads_input(); gathered again with sequence parallelism rather than kept. Adds to the main gradients, that of
     /// the weight by add_weight_gradient(): layer and context outlive the pass that does it. If this pass adds it, the gather is started
     /// before the input's gradient, and that is reduced while the weight's is computed (Megatron-core, tensor_parallel/layers.py,
     /// LinearWithGradAccumulationAndAsyncCommunication.backward).
-    [[nodiscard]] Tensor backward(const RankContext& context, const Tensor& dy, const LinearInput& x) const;
+    [[nodiscard]] Tensor backward(const RankContext& context, const Tensor& dy, const LinearInput& x, AdapterSaved* saved = nullptr) const;
+    /// True if a backward reads the layer's input: its weight or its adapter is trained.
+    [[nodiscard]] bool reads_input() const { return weight_.trained() || adapter_.defined(); }
     /// The rank's share (out / tp); undefined without a bias.
     [[nodiscard]] const Weight& bias() const { return bias_; }
 
 private:
     Weight weight_, bias_;
     Weight added_;  ///< the bias, where the layer adds it itself
+    LowRankAdapter adapter_;
     ColumnParallelOptions options_;
 };
 
@@ -73,19 +80,23 @@ class RowParallelLinear {
 public:
     RowParallelLinear() = default;
     RowParallelLinear(const Weight& weight, Weight bias, RowParallelOptions options = {});
+    /// As above.
+    RowParallelLinear(const LayerSite& site, const std::string& module);
 
     void add_copied(std::vector<CopiedWeight>& into) const;
     /// Returns x in the form that the layer reads. A backward that has the uncast rows for another reason may keep those: they are cast
     /// again, to the same codes.
     [[nodiscard]] LinearInput input(const Tensor& x) const;
-    [[nodiscard]] Tensor forward(const RankContext& context, const LinearInput& x) const;
-    [[nodiscard]] Tensor backward(const RankContext& context, const Tensor& dy, const LinearInput& x) const;
+    [[nodiscard]] Tensor forward(const RankContext& context, const LinearInput& x, AdapterSaved* saved = nullptr) const;
+    [[nodiscard]] Tensor backward(const RankContext& context, const Tensor& dy, const LinearInput& x, AdapterSaved* saved = nullptr) const;
+    [[nodiscard]] bool reads_input() const { return weight_.trained() || adapter_.defined(); }
     /// Whole on every rank; undefined without a bias.
     [[nodiscard]] const Weight& bias() const { return bias_; }
 
 private:
     Weight weight_, bias_;
     Weight added_;  ///< likewise
+    LowRankAdapter adapter_;
     RowParallelOptions options_;
 };
 
@@ -96,16 +107,20 @@ class DuplicatedLinear {
 public:
     DuplicatedLinear() = default;
     explicit DuplicatedLinear(const Weight& weight);
+    /// As above; undefined where the layer has no such weight.
+    DuplicatedLinear(const LayerSite& site, const std::string& module);
 
     void add_copied(std::vector<CopiedWeight>& into) const;
     /// In the form in which the layer reads it; two such layers with one input read one cast.
     [[nodiscard]] LinearInput input(const Tensor& x) const;
-    [[nodiscard]] Tensor forward(const RankContext& context, const LinearInput& x) const;
+    [[nodiscard]] Tensor forward(const RankContext& context, const LinearInput& x, AdapterSaved* saved = nullptr) const;
     /// dy must be the whole gradient, not one tp rank's part of it.
-    [[nodiscard]] Tensor backward(const RankContext& context, const Tensor& dy, const LinearInput& x) const;
+    [[nodiscard]] Tensor backward(const RankContext& context, const Tensor& dy, const LinearInput& x, AdapterSaved* saved = nullptr) const;
+    [[nodiscard]] bool reads_input() const { return weight_.trained() || adapter_.defined(); }
 
 private:
     Weight weight_;
+    LowRankAdapter adapter_;
 };
 
 }  // namespace mgplan::model

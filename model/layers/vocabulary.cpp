@@ -87,6 +87,10 @@ Tensor VocabularyEmbedding::forward(const RankContext& context, const Microbatch
 
 void VocabularyEmbedding::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, const Tensor& ids,
                                    EmbeddingSaved& saved, std::int64_t layer) const {
+    if (!words_.trained()) {  // nothing in front of the layers is trained
+        saved = {};
+        return;
+    }
     Tensor d_dropped = dropout_of(layer).backward(context, microbatch, dy);
     if (model_.embedding_norm) {
         d_dropped = norm_backward(d_dropped, saved.sum, norm_weight_.value, saved.statistics, model_.normalization, norm_weight_.gradient,
@@ -142,7 +146,9 @@ Tensor LossHead::normalise(const RankContext& context, const Tensor& x, LossHead
 }
 
 Tensor LossHead::forward(const RankContext& context, const Tensor& targets, LossHeadSaved& saved) const {
-    return loss_.forward(context, saved.normed, targets, saved.loss);
+    Tensor losses = loss_.forward(context, saved.normed, targets, saved.loss);
+    if (!loss_.reads_input()) saved.normed = {};
+    return losses;
 }
 
 Tensor LossHead::backward(const RankContext& context, const Tensor& targets, double d_loss, LossHeadSaved& saved) const {

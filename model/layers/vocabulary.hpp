@@ -66,6 +66,8 @@ public:
     /// Gradient of `normed`. `d_loss`: gradient of each row's loss, one factor for all rows. Consumes what was saved.
     [[nodiscard]] Tensor backward(const RankContext& context, const Tensor& normed, const Tensor& targets, double d_loss,
                                   VocabularyLossSaved& saved) const;
+    /// True if a backward reads `normed`.
+    [[nodiscard]] bool reads_input() const { return output_.reads_input(); }
 
 private:
     [[nodiscard]] VocabularyShard shard(const RankContext& context) const;

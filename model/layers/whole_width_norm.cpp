@@ -32,13 +32,13 @@ Tensor WholeWidthNorm::whole(const Weight& weight) const {
 }
 
 Tensor WholeWidthNorm::whole_gradient(const Weight& weight) const {
-    if (!weight.defined()) return {};
+    if (!weight.trained()) return {};
     return context_.device->zeros({weight.gradient.elements() * context_.tp->size()}, weight.gradient.dtype(), MemoryCategory::workspace,
                                   "gradient of all norm weights");
 }
 
 void WholeWidthNorm::add_own(const Tensor& gradient, const Weight& weight) const {
-    if (!weight.defined()) return;
+    if (!weight.trained()) return;
     const std::int64_t own = weight.gradient.elements(), first = own * context_.tp->rank();
     add(gradient.slice(first, first + own), weight.gradient);
 }

@@ -69,12 +69,13 @@ Tensor norm_backward(const Tensor& dy, const Tensor& x, const Tensor& weight, co
         expect_shape(statistics.mean, {rows}, "mean of norm_backward");
         expect_dtype(statistics.mean, kept, "mean of norm_backward");
     }
-    if (weight.defined()) {
+    if (weight_gradient.defined()) {
+        MGPLAN_ASSERT(weight.defined(), "a gradient is of a weight");
         expect_shape(weight_gradient, {width}, "weight gradient of norm_backward");
         expect_accumulator(weight_gradient, x, "weight gradient of norm_backward");
     }
     if (bias_gradient.defined()) {
-        MGPLAN_ASSERT(centred && weight.defined(), "a bias stands beside a weight, and RMSNorm has none");
+        MGPLAN_ASSERT(centred && weight_gradient.defined(), "a bias stands beside a weight, and RMSNorm has none");
         expect_shape(bias_gradient, {width}, "bias gradient of norm_backward");
         expect_accumulator(bias_gradient, x, "bias gradient of norm_backward");
     }
@@ -88,8 +89,8 @@ Tensor norm_backward(const Tensor& dy, const Tensor& x, const Tensor& weight, co
     Tensor dx = device.empty(x.shape(), x.dtype(), MemoryCategory::activations, "norm input gradient");
     const std::int64_t parts = column_sum_parts(device.traits(), rows);
     const Tensor column_sums =
-        weight.defined() ? device.empty({parts, 2, width}, kept, MemoryCategory::workspace, "norm column sums") : Tensor();
-    const std::int64_t launches = weight.defined() ? 2 + column_sum_launches(parts) * (bias_gradient.defined() ? 2 : 1) : 1;
+        weight_gradient.defined() ? device.empty({parts, 2, width}, kept, MemoryCategory::workspace, "norm column sums") : Tensor();
+    const std::int64_t launches = weight_gradient.defined() ? 2 + column_sum_launches(parts) * (bias_gradient.defined() ? 2 : 1) : 1;
     const double per_value = (centred ? 14.0 : 11.0) + (added.defined() ? 1 : 0);
     device.report({centred ? "layer_norm_backward" : "rms_norm_backward", per_value * static_cast<double>(x.elements()),
                    total_bytes(dy, x, weight, statistics.mean, statistics.inverse_deviation, weight_gradient, bias_gradient, added),

@@ -1,6 +1,7 @@
 #include "model/optimizer/chunk_buffers.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <utility>
 
@@ -15,6 +16,14 @@ Shape shape_of(const Parameter& parameter) {
     const auto& s = parameter.shape;
     MGPLAN_ASSERT(!s.empty() && s.size() <= 3, "parameters are vectors, matrices and the taps of convolutions");
     return s.size() == 1 ? Shape{s[0]} : s.size() == 2 ? Shape{s[0], s[1]} : Shape{s[0], s[1], s[2]};
+}
+
+/// The trained parameters, or the frozen ones.
+std::vector<Parameter> which(std::span<const Parameter> parameters, bool trained) {
+    std::vector<Parameter> all;
+    std::copy_if(parameters.begin(), parameters.end(), std::back_inserter(all),
+                 [&](const Parameter& parameter) { return parameter.trained == trained; });
+    return all;
 }
 
 BufferLayouts laid_out(std::span<const Parameter> parameters, Dtype dtype, BufferOptions options, const ChunkSharding& sharding,
@@ -48,13 +57,27 @@ Tensor FlatBuffer::own_gradients(std::int64_t in_buffer, std::int64_t in_shard, 
 
 ChunkBuffers::ChunkBuffers(Device& device, std::span<const Parameter> parameters, Dtype dtype, const BufferOptions& options,
                            ChunkSharding sharding, OwnFp8 fp8, bool stored)
-    : parameters_(parameters.begin(), parameters.end()),
+    : parameters_(which(parameters, true)),
+      frozen_(which(parameters, false)),
       sharding_(std::move(sharding)),
-      layouts_(laid_out(parameters, dtype, options, sharding_, stored)) {
+      layouts_(laid_out(parameters_, dtype, options, sharding_, stored)) {
     MGPLAN_ASSERT(fp8 == OwnFp8::none || sharding_.units == 0, "weights in fp8 are whole");
     MGPLAN_ASSERT(!stored || (fp8 != OwnFp8::none && options.distributed_optimizer),
                   "main parameters of what is stored in fp8 are sharded");
     for (const BufferLayout& layout : layouts_.buffers) bind(device, layout, dtype, fp8);
+    bind_frozen(device, dtype);
+}
+
+void ChunkBuffers::bind_frozen(Device& device, Dtype compute) {
+    std::int64_t elements = 0;
+    for (const Parameter& parameter : frozen_) elements += parameter.count();
+    if (elements == 0) return;
+    const Tensor all = device.zeros({elements}, compute, MemoryCategory::parameters, "frozen parameters");
+    std::int64_t begin = 0;
+    for (const Parameter& parameter : frozen_) {
+        weights_.add(parameter.name, {.value = all.slice(begin, begin + parameter.count()).view(shape_of(parameter)), .gradient = {}});
+        begin += parameter.count();
+    }
 }
 
 void ChunkBuffers::bind(Device& device, const BufferLayout& layout, Dtype compute, OwnFp8 fp8) {

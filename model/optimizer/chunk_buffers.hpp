@@ -38,7 +38,8 @@ struct ChunkSharding {
     bool parameters = true;
 };
 
-/// Allocates the buffers of a chunk and binds its weights to them. Gradients start at zero, parameters undefined.
+/// Allocates the buffers of a chunk and binds its weights to them. Gradients start at zero, parameters undefined. Frozen parameters lie in one
+/// tensor, one behind the other.
 class ChunkBuffers {
 public:
     /// With `sharding` each unit is a bucket of each buffer, whatever options.bucket_size says, and options.distributed_optimizer is on.
@@ -47,7 +48,10 @@ public:
     ChunkBuffers(Device& device, std::span<const Parameter> parameters, Dtype dtype, const BufferOptions& options,
                  ChunkSharding sharding = {}, OwnFp8 fp8 = OwnFp8::none, bool stored = false);
 
+    /// The trained ones.
     [[nodiscard]] const std::vector<Parameter>& parameters() const { return parameters_; }
+    /// Those whose weights have a value alone, outside of the buffers.
+    [[nodiscard]] const std::vector<Parameter>& frozen() const { return frozen_; }
     [[nodiscard]] std::vector<FlatBuffer>& buffers() { return buffers_; }
     [[nodiscard]] const BufferLayouts& layouts() const { return layouts_; }
     [[nodiscard]] const WeightTable& weights() const { return weights_; }
@@ -67,8 +71,9 @@ public:
 
 private:
     void bind(Device& device, const BufferLayout& layout, Dtype compute, OwnFp8 fp8);
+    void bind_frozen(Device& device, Dtype compute);
 
-    std::vector<Parameter> parameters_;
+    std::vector<Parameter> parameters_, frozen_;
     ChunkSharding sharding_;
     BufferLayouts layouts_;
     std::vector<FlatBuffer> buffers_;

@@ -229,7 +229,7 @@ std::unique_ptr<ChunkTraffic> RankTrainer::make_traffic(ChunkBuffers& buffers, c
         traffic->initialize_units(initialize);
         return traffic;
     }
-    std::vector<Parameter> wide;  // of what is stored in fp8 begin_fp8_parameters() takes care
+    std::vector<Parameter> wide = buffers.frozen();  // of what is stored in fp8 begin_fp8_parameters() takes care
     for (const Parameter& parameter : buffers.parameters()) {
         const auto& copies = buffers.weights().at(parameter.name).fp8;
         if (copies == nullptr || !copies->stored) wide.push_back(parameter);

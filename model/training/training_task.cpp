@@ -11,6 +11,7 @@
 #include "model/ops/router.hpp"
 #include "plan/graphs/graph_scopes.hpp"
 #include "plan/layout/layout_schedule.hpp"
+#include "plan/parameters/adapters_of_model.hpp"
 #include "plan/parameters/composed_layer.hpp"
 #include "plan/parameters/counted_only.hpp"
 #include "plan/parameters/parameters.hpp"
@@ -226,6 +227,8 @@ std::vector<std::string> features_not_executed(const TrainingTask& task, bool co
         features.push_back(fmt::format("QK-norm {} with tp = {} above {} kv heads",
                                        model.qk_norm_per_head ? "with weights of its own for each head" : "over the whole width",
                                        layout.sizes.tp, model.kv_heads));
+    for (const std::string& obstacle : adapter_obstacles(model, task.training, true))
+        features.push_back("adapters (LoRA) with " + obstacle);
     if (model.order != LayerOrder::sequential) add_beside_features(features, model, layout);
     const auto rotated = static_cast<std::int64_t>(static_cast<double>(model.head_dim) * model.rotary_fraction);
     if (model.compositions.empty() && !model.mla && model.position == PositionEmbedding::rope && rotated % 2 != 0)

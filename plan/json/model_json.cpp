@@ -228,6 +228,7 @@ Json model_to_json(const ModelSpec& model) {
     if (model.mla) json["mla"] = mla_to_json(*model.mla);
     if (model.hyper_connections) json["hyper_connections"] = streams_to_json(*model.hyper_connections);
     if (model.moe) json["moe"] = moe_to_json(*model.moe, model.moe_layers);
+    if (model.adapters) json["adapters"] = adapters_to_json(*model.adapters);
     if (model.default_sequence) json["default_sequence"] = *model.default_sequence;
     if (model.default_global_batch) json["default_global_batch"] = *model.default_global_batch;
     return json;
@@ -247,7 +248,7 @@ ModelSpec model_from_json(const Json& json, const std::string& where) {
         problems.add("{}: left_out has {} entries; give at most {}", where, model.left_out.size(), ModelLimits::left_out);
     model.layers = read_layers(reader);
     // Counts that follow from the rest, in what commands print.
-    for (const auto* field : {"parameters", "active_parameters", "mtp_parameters", "counted_only", "unused_fields"}) reader.ignore(field);
+    for (const auto* field : {"parameters", "active_parameters", "mtp_parameters", "counted_only", "unused_fields", "trained_parameters"}) reader.ignore(field);
     model.hidden = reader.integer("hidden", 1, ModelLimits::hidden);
     model.ffn = reader.integer("ffn", 1, ModelLimits::ffn);
     model.heads = reader.integer("heads", 1, ModelLimits::heads);
@@ -296,6 +297,7 @@ ModelSpec model_from_json(const Json& json, const std::string& where) {
         model.hyper_connections = streams_from_json(*member, where + ": hyper_connections", problems);
     if (const Json* member = reader.member("moe"))
         model.moe = moe_from_json(*member, where + ": moe", model.layers, model.moe_layers, problems);
+    if (const Json* member = reader.member("adapters")) model.adapters = adapters_from_json(*member, where + ": adapters", problems);
     if (reader.has("labels")) model.labels = reader.integer("labels", 0, ModelLimits::vocab);
     reader.ignore("labels");
     if (reader.has("default_sequence")) model.default_sequence = reader.integer("default_sequence", 1, ModelLimits::positions);

@@ -239,6 +239,14 @@ bool has_counted_layers(const Model& model) {
 
 }  // namespace
 
+Json adapters_to_json(const Adapters& adapters) {
+    return json_of(adapters);
+}
+
+Adapters adapters_from_json(const Json& json, const std::string& where, Problems& problems) {
+    return read_object<Adapters>(json, where, problems);
+}
+
 Json layers_to_json(const Model& model) {
     Json json{{"version", kVersion}};
     add_members(model, json);

@@ -10,6 +10,10 @@
 
 namespace mgplan {
 
+/// Adapters of a model that fields or parts describe.
+[[nodiscard]] nlohmann::ordered_json adapters_to_json(const Adapters& adapters);
+[[nodiscard]] Adapters adapters_from_json(const nlohmann::ordered_json& json, const std::string& where, Problems& problems);
+
 /// Members at their defaults are left out.
 [[nodiscard]] nlohmann::ordered_json layers_to_json(const Model& model);
 

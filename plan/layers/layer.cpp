@@ -62,6 +62,7 @@ std::vector<LayerTensor> tensors(const Layer& layer, std::int64_t hidden) {
         if (layer.mixer) list_stream_maps(*streams, list.within("self_attention_hyper_connection."));
         if (layer.feed_forward) list_stream_maps(*streams, list.within("mlp_hyper_connection."));
     }
+    if (layer.adapters) add_adapters(*layer.adapters, all);
     return all;
 }
 
@@ -135,6 +136,8 @@ std::vector<LayerTensor> tensors(const Model& model, ModelPart part, std::int64_
             list.norm("final_layernorm.", hidden);
             break;
     }
+    const bool frozen = std::any_of(model.kinds.begin(), model.kinds.end(), [](const Layer& layer) { return layer.adapters.has_value(); });
+    for (LayerTensor& tensor : all) tensor.trained = !frozen;
     return all;
 }
 

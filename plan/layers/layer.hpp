@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "plan/layers/adapters.hpp"
 #include "plan/layers/attention.hpp"
 #include "plan/layers/compressed_attention.hpp"
 #include "plan/layers/gated_delta_net.hpp"
@@ -62,10 +63,11 @@ struct Layer {
     std::int64_t window = 0;  ///< tokens that a query sees, its own and those before; 0: all before
     Residual residual;
     LayerPrecision precision = LayerPrecision::of_training;
+    std::optional<Adapters> adapters;  ///< trained in place of all else
     /// A layer that no kind describes is counted and nothing else: its tensors, in place of all the rest.
     std::vector<CountedTensor> counted;
     bool operator==(const Layer&) const = default;
-    MGPLAN_MEMBERS(norms, mixer, feed_forward, window, residual, precision, counted)
+    MGPLAN_MEMBERS(norms, mixer, feed_forward, window, residual, precision, adapters, counted)
 };
 
 /// A layer's mixer, or feed-forward, of this kind; nullptr if it is of another or missing.

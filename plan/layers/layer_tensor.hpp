@@ -40,6 +40,8 @@ struct LayerTensor {
     bool expert = false;               ///< `copies` tensors that are divided over ep, the number appended to the name
     std::int64_t copies = 1;           ///< equal tensors
     std::int64_t copies_of_token = 1;  ///< of these, the ones that one token passes
+    bool on_each_expert_rank = false;  ///< one tensor on every ep rank, whatever their number, that its experts share
+    bool trained = true;               ///< false: frozen, without gradient and optimizer state
     DtypeClass dtype = DtypeClass::storage;
     PartialGradient partial_gradient = PartialGradient::never;
     InitialValues initial = InitialValues::by_name;

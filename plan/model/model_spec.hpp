@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "plan/layers/adapters.hpp"
 #include "plan/layers/layer_terms.hpp"
 
 namespace mgplan {
@@ -234,6 +235,7 @@ struct ModelSpec {
     std::optional<std::uint16_t> composition_of_prediction;
     /// Tensors outside the layers, besides the table of words, the final norm and the output layer; also without compositions.
     std::vector<LayerPart> beside_layers;
+    std::optional<Adapters> adapters;                  ///< of all layers: what is trained in place of all weights (LoRA)
     std::optional<std::int64_t> default_sequence;      ///< the preset's own sequence length (tokens)
     std::optional<std::int64_t> default_global_batch;  ///< the preset's own batch (sequences)
 

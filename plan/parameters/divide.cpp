@@ -20,9 +20,15 @@ Parameter shard_of(const LayerTensor& tensor, std::int64_t ranks) {
     parameter.initial_bound = tensor.initial_bound;
     parameter.partial_gradient = tensor.partial_gradient;
     parameter.expert = tensor.expert;
+    parameter.trained = tensor.trained;
     parameter.no_weight_decay = tensor.shape.size() == 1;
     parameter.linear_weight = tensor.dtype == DtypeClass::gemm_weight;
     return parameter;
+}
+
+/// Ranks that divide a tensor.
+std::int64_t ranks_of(const LayerTensor& tensor, const ParallelSizes& sizes) {
+    return tensor.expert || tensor.on_each_expert_rank ? sizes.etp : sizes.tp;
 }
 
 std::string_view module_of(const LayerTensor& tensor) {
@@ -34,13 +40,14 @@ std::string_view module_of(const LayerTensor& tensor) {
 void add_shards(std::vector<Parameter>& parameters, const std::vector<LayerTensor>& tensors, const ParallelSizes& sizes,
                 const std::string& prefix) {
     const auto add = [&](const LayerTensor& tensor) -> Parameter& {
-        Parameter& shard = parameters.emplace_back(shard_of(tensor, tensor.expert ? sizes.etp : sizes.tp));
+        Parameter& shard = parameters.emplace_back(shard_of(tensor, ranks_of(tensor, sizes)));
         shard.name = prefix + tensor.name;
         return shard;
     };
     for (auto tensor = tensors.begin(); tensor != tensors.end();) {
         if (!tensor->expert) {
-            add(*tensor++);
+            add(*tensor).expert_group = tensor->on_each_expert_rank && sizes.separates_experts();
+            ++tensor;
             continue;
         }
         // A grouped linear layer registers weight and bias of one expert after the other (Transformer Engine, GroupedLinear).
@@ -61,9 +68,12 @@ void add_shards(std::vector<Parameter>& parameters, const std::vector<LayerTenso
 ParameterCount count_shards(const std::vector<LayerTensor>& tensors, const ParallelSizes& sizes) {
     ParameterCount count;
     for (const LayerTensor& tensor : tensors) {
-        const std::int64_t elements = shard_of(tensor, tensor.expert ? sizes.etp : sizes.tp).count();
-        if (tensor.expert)
-            count.expert += tensor.copies / sizes.ep * elements;
+        const std::int64_t copies = tensor.expert ? tensor.copies / sizes.ep : 1;
+        const std::int64_t elements = copies * shard_of(tensor, ranks_of(tensor, sizes)).count();
+        if (!tensor.trained)
+            count.frozen += elements;
+        else if (tensor.expert || tensor.on_each_expert_rank)
+            count.expert += elements;
         else
             count.dense += elements;
     }

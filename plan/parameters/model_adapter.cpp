@@ -106,6 +106,7 @@ Layer frame_of(const ModelSpec& spec) {
     layer.residual.hyper_connections = spec.hyper_connections;
     if (spec.normed_residual)
         layer.residual.normed_path = NormedPath{.mixer = spec.normed_residual->attention, .feed_forward = spec.normed_residual->mlp};
+    layer.adapters = spec.adapters;
     return layer;
 }
 

@@ -32,6 +32,7 @@ struct Parameter {
     std::int64_t local_expert = 0;  ///< of experts: its number on the rank, the one in the name
     bool shared_embedding = false;  ///< the tied word embedding, held by first and last stage when pp > 1
     bool embedding_copy = false;    ///< a copy of it after the first stage, which gradient norms do not count again
+    bool trained = true;            ///< false: frozen, without gradient and optimizer state
     bool no_weight_decay = false;   ///< biases and one-dimensional norms
     /// Weights that linear layers multiply with, Transformer Engine's where it makes them (DtypeClass::gemm_weight): neither embeddings,
     /// output layer and router nor convolutions.
@@ -44,12 +45,15 @@ enum class LayerKind : std::uint8_t { dense, moe };
 
 /// Element counts of one piece of the model on one rank.
 struct ParameterCount {
-    std::int64_t dense = 0;
-    std::int64_t expert = 0;  ///< of experts, wherever they are reduced
-    [[nodiscard]] std::int64_t total() const { return dense + expert; }
+    std::int64_t dense = 0;   ///< trained
+    std::int64_t expert = 0;  ///< trained, of experts, wherever they are reduced
+    std::int64_t frozen = 0;
+    [[nodiscard]] std::int64_t trained() const { return dense + expert; }
+    [[nodiscard]] std::int64_t total() const { return trained() + frozen; }
     ParameterCount& operator+=(const ParameterCount& other) {
         dense += other.dense;
         expert += other.expert;
+        frozen += other.frozen;
         return *this;
     }
     bool operator==(const ParameterCount&) const = default;

@@ -195,6 +195,7 @@ ModelSpec stated_spec(const Model& model) {
     // Values that no layer states have to be in range all the same.
     spec.heads = spec.kv_heads = spec.head_dim = 1;
     for (const Layer& layer : model.kinds) {
+        spec.adapters = layer.adapters;
         state_residual(layer, spec);
         const auto state_half = [&](const auto& half) { state(half, spec); };
         if (layer.mixer) std::visit(state_half, *layer.mixer);

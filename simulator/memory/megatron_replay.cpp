@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
 #include <utility>
 
 #include "model/optimizer/buffer_layout.hpp"
@@ -38,8 +39,11 @@ public:
         const WeightShards& shards = training_.megatron.weight_shards;
         for (std::size_t c = 0; c < chunks_.size(); ++c) {
             for (Parameter& parameter : chunks_[c]) parameter = held_part(std::move(parameter), training_);
+            // Frozen parameters stay in tensors of their own.
+            const auto frozen = std::stable_partition(chunks_[c].begin(), chunks_[c].end(), [](const Parameter& one) { return one.trained; });
+            const std::span trained(chunks_[c].begin(), frozen);
             const auto options = over_parts(model::buffer_options(layout, training_, pp_rank, static_cast<int>(c)), shards);
-            buffers_.push_back(model::buffers_of(model::buffer_parameters(chunks_[c], training_.compute_dtype()), options));
+            buffers_.push_back(model::buffers_of(model::buffer_parameters(trained, training_.compute_dtype()), options));
         }
         for (const auto& chunk : buffers_) {
             for (const model::BufferLayout& buffer : chunk) add_owned(buffer);

@@ -146,6 +146,13 @@ ModelStates::Matrices ModelStates::matrices_of(const std::vector<Parameter>& par
     return sum;
 }
 
+std::int64_t ModelStates::take_frozen(std::vector<Parameter>& parameters) {
+    std::int64_t elements = 0;
+    for (const Parameter& parameter : parameters) elements += parameter.trained ? 0 : parameter.count();
+    std::erase_if(parameters, [](const Parameter& parameter) { return !parameter.trained; });
+    return elements;
+}
+
 std::int64_t ModelStates::in_fp32_of(const std::vector<Parameter>& parameters) const {
     std::int64_t sum = 0;
     for (const Parameter& parameter : parameters) {
@@ -232,12 +239,13 @@ ModelStates::Pieces& ModelStates::pieces_of(const Layout& layout) {
         const bool in_bf16 = kinds_.kinds[kind].in_bf16;
         auto parameters = decoder_layer_parameters(model, kinds_.first_layer[kind], sizes, "");
         take_parts(parameters, layout);
-        Pieces::Layer layer{sums_of(parameters, nullptr, in_bf16),
-                            in_bf16 ? Fp8Copies{} : fp8_of(parameters),
-                            matrices_of(parameters),
-                            {},
-                            workspace_of(parameters, sizes),
-                            in_fp32_of(parameters)};
+        Pieces::Layer layer;
+        if (!in_bf16) layer.fp8 = fp8_of(parameters);
+        layer.frozen = take_frozen(parameters);
+        layer.sums = sums_of(parameters, nullptr, in_bf16);
+        layer.matrices = matrices_of(parameters);
+        layer.workspace = workspace_of(parameters, sizes);
+        layer.in_fp32 = in_fp32_of(parameters);
         for (const Parameter& parameter : parameters) layer.list.push_back(in_buffer(parameter, in_bf16));
         pieces.layers.push_back(std::move(layer));
     }
@@ -255,8 +263,9 @@ const ModelStates::Ends& ModelStates::ends_of(Pieces& pieces, const Layout& layo
     ends.final_norm = final_norm;
     auto parameters = chunk_parameters(built_for(layout), layout.sizes, contents, final_norm);
     take_parts(parameters, layout);
-    ends.sums = sums_of(parameters, &ends.alone, false);
     ends.fp8 = fp8_of(parameters);
+    ends.frozen = take_frozen(parameters);
+    ends.sums = sums_of(parameters, &ends.alone, false);
     ends.matrices = matrices_of(parameters);
     ends.workspace = workspace_of(parameters, layout.sizes);
     ends.in_fp32 = in_fp32_of(parameters);
@@ -363,6 +372,9 @@ ModelStateBytes ModelStates::chunk_bytes(Pieces& pieces, const Layout& layout, i
         for (std::size_t kind = 0; kind < layers.size(); ++kind) in_fp32 += pieces.layers[kind].in_fp32 * layers[kind];
         widen_to_fp32(bytes, in_fp32, options.distributed_optimizer ? groups[0] : 1, training);
     }
+    std::int64_t frozen = ends.frozen;
+    for (std::size_t kind = 0; kind < layers.size(); ++kind) frozen += pieces.layers[kind].frozen * layers[kind];
+    bytes.parameters += frozen * bytes_of(training.compute_dtype());
     Fp8WeightBytes fp8 = ends.fp8.of(layout.engine);
     for (std::size_t kind = 0; kind < layers.size(); ++kind) fp8 += pieces.layers[kind].fp8.of(layout.engine).times(layers[kind]);
     bytes.parameters += fp8.total();

@@ -81,6 +81,7 @@ private:
         Matrices matrices;
         std::int64_t workspace = 0;                          ///< in bytes, of Muon for the matrix that needs most
         std::int64_t in_fp32 = 0;                            ///< elements that stay in fp32 with engine megatron
+        std::int64_t frozen = 0;                             ///< elements that are not trained, outside of the buffers
         std::vector<std::int64_t> alone;                     ///< shared embeddings, which are dense and never fp8
         std::vector<model::BufferParameter> before, behind;  ///< in module order, around the decoder layers
     };
@@ -92,7 +93,7 @@ private:
             Fp8Copies fp8;
             Matrices matrices;
             std::vector<model::BufferParameter> list;
-            std::int64_t workspace = 0, in_fp32 = 0;
+            std::int64_t workspace = 0, in_fp32 = 0, frozen = 0;
         };
         std::vector<Layer> layers;  ///< by index of their kind
         std::vector<Ends> ends;
@@ -134,6 +135,8 @@ private:
     /// in fp32 (transformer/moe/router.py, TopKRouter). MoE layers that route by a table of token ids have the table instead of biases:
     /// top_k experts of each id, int32 (its branch dev at d48bd6be, moe/router.py, tid2eid).
     [[nodiscard]] std::int64_t expert_bias_bytes(const Layout& layout, int pp_rank) const;
+    /// Takes the frozen parameters out of a list and returns their number of elements.
+    [[nodiscard]] static std::int64_t take_frozen(std::vector<Parameter>& parameters);
     /// Number of elements that stay in fp32 with engine megatron, whatever the model's dtype.
     [[nodiscard]] std::int64_t in_fp32_of(const std::vector<Parameter>& parameters) const;
     /// Scratch bytes with which engine mgplan's Muon orthogonalises one matrix: the maximum over some parameters, and on a stage. 0 with

@@ -91,7 +91,8 @@ model::WeightTable weights_of(model::Device& device, const ModelSpec& model, con
                                    : s.size() == 2 ? model::Shape{s[0], s[1]}
                                                    : model::Shape{s[0], s[1], s[2]};
         model::Weight weight{device.empty(shape, sizes.dtype, MemoryCategory::parameters, "parameter"),
-                             device.empty(shape, sizes.grad_dtype, MemoryCategory::gradients, "gradient")};
+                             parameter.trained ? device.empty(shape, sizes.grad_dtype, MemoryCategory::gradients, "gradient")
+                                               : model::Tensor()};
         if (sizes.fp8 != OwnFp8::none && parameter.linear_weight) {
             weight.fp8 = model::make_fp8_weight(device, s[0], s[1], sizes.fp8);
             followed[parameter.expert ? 1 : 0].push_back(weight);

@@ -95,7 +95,7 @@ std::int64_t linear_elements(const ModelSpec& model, const LayerKinds& kinds, st
     for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
         if ((held >> kind & 1U) == 0) continue;
         for (const Parameter& p : decoder_layer_parameters(model, kinds.first_layer[kind], sizes, "")) {
-            if (p.shape.size() == 2 && p.linear_weight) shapes.insert(p.shape);
+            if (p.shape.size() == 2 && p.linear_weight && p.trained) shapes.insert(p.shape);
         }
     }
     std::int64_t elements = 0;

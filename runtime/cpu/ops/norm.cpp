@@ -41,15 +41,15 @@ void norm(model::Device& /*device*/, const model::NormArguments& x) {
 // dx = inverse · (g - mean(g) - n · mean(g · n)), RMSNorm without mean(g); d_weight = Σ dy · n; d_bias = Σ dy.
 void norm_backward(model::Device& /*device*/, const model::NormBackwardArguments& x) {
     vectorised([&] {
-        const bool weighs = x.weight.data != nullptr;
-        with_types(x.x.dtype, weighs ? x.weight_gradient.dtype : x.x.dtype, [&]<class Element, class Gradient>() {
+        const bool trained = x.weight_gradient.data != nullptr;
+        with_types(x.x.dtype, trained ? x.weight_gradient.dtype : x.x.dtype, [&]<class Element, class Gradient>() {
             using Sum = Compute<Element>;
             const bool centred = x.kind == Normalization::layer_norm;
             const Element* const weight = values<Element>(x.weight);
             const Element* const added = values<Element>(x.added);
             Sum* const weight_sums = values<Sum>(x.column_sums);
-            Sum* const bias_sums = weight != nullptr ? weight_sums + x.width : nullptr;
-            if (weight != nullptr) std::fill(weight_sums, weight_sums + 2 * x.width, Sum{0});
+            Sum* const bias_sums = trained ? weight_sums + x.width : nullptr;
+            if (trained) std::fill(weight_sums, weight_sums + 2 * x.width, Sum{0});
             const Sum count = static_cast<Sum>(x.width);
             for (std::int64_t row = 0; row < x.rows; ++row) {
                 const Element* const in = values<Element>(x.x) + row * x.width;
@@ -66,13 +66,13 @@ void norm_backward(model::Device& /*device*/, const model::NormBackwardArguments
                     const Element* const more = added + row * x.width;
                     for (std::int64_t i = 0; i < x.width; ++i) dx[i] = Element(Sum(dx[i]) + Sum(more[i]));
                 }
-                if (weight == nullptr) continue;
+                if (!trained) continue;
                 for (std::int64_t i = 0; i < x.width; ++i) {
                     weight_sums[i] += Sum(dy[i]) * normal(i);
                     bias_sums[i] += Sum(dy[i]);
                 }
             }
-            if (weight == nullptr) return;
+            if (!trained) return;
             Gradient* const weight_gradient = values<Gradient>(x.weight_gradient);
             for (std::int64_t i = 0; i < x.width; ++i) weight_gradient[i] = Gradient(Sum(weight_gradient[i]) + weight_sums[i]);
         });

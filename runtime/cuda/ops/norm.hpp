@@ -204,13 +204,13 @@ void norm_backward(model::Device& device, const model::NormBackwardArguments& x)
                                                                                   inverse, values<Element>(x.dx), x.width, centred});
                 });
             });
-            if (x.weight.data == nullptr) return;
+            if (x.weight_gradient.data == nullptr) return;
             launcher.each(x.parts * x.width / N,
                           NormColumns<Element, N>{values<Element>(x.dy), values<Element>(x.x), mean, inverse, values<Sum>(x.column_sums),
                                                   x.rows, x.width, (x.rows + x.parts - 1) / x.parts, centred});
         });
     });
-    if (x.weight.data == nullptr) return;
+    if (x.weight_gradient.data == nullptr) return;
     add_column_sums(launcher, x.x.dtype, x.column_sums, 0, 2 * x.width, x.parts, x.width, x.weight_gradient);
     if (x.bias_gradient.data != nullptr) {
         add_column_sums(launcher, x.x.dtype, x.column_sums, x.width, 2 * x.width, x.parts, x.width, x.bias_gradient);

@@ -1,0 +1,34 @@
+#pragma once
+// Low-rank adapters beside frozen linear layers.
+
+#include "plan/layers/layer_tensor.hpp"
+
+namespace mgplan {
+
+/// Adapters of one layer (LoRA, arXiv 2106.09685): y = x Wᵀ + alpha / rank · (x Aᵀ) Bᵀ, where A (rank, in) and B (out, rank) are trained, and
+/// W and all other tensors are not. Division over tp as in Megatron-Bridge (067f987d, peft/utils.py, ParallelLinearAdapter): beside a weight
+/// whose rows are divided both have their rows divided; beside one whose columns are, A its columns and B its rows. Experts of one rank
+/// share a pair (peft/lora.py, share_expert_adapters). Defaults are those of Megatron-Bridge.
+struct Adapters {
+    std::int64_t rank = 32;
+    double alpha = 32;
+    // Linear layers with adapters.
+    bool qkv = true;      ///< packed projection of queries, keys and values
+    bool proj = true;     ///< attention's output
+    bool fc1 = true;      ///< first product of MLPs and shared experts
+    bool fc2 = true;      ///< second product of these
+    bool experts = true;  ///< both products of routed experts
+    bool latent = false;  ///< down and up projections of latent attention
+    bool operator==(const Adapters&) const = default;
+    MGPLAN_MEMBERS(rank, alpha, qkv, proj, fc1, fc2, experts, latent)
+
+    /// True if the linear layer of this path within the layer ("self_attention.linear_qkv") has an adapter.
+    [[nodiscard]] bool stand_beside(std::string_view module) const;
+    /// Factor of what an adapter adds.
+    [[nodiscard]] double factor() const { return alpha / static_cast<double>(rank); }
+};
+
+/// Adds the adapters' tensors, each pair behind the tensors of its linear layer, and marks all others as frozen.
+void add_adapters(const Adapters& adapters, std::vector<LayerTensor>& tensors);
+
+}  // namespace mgplan

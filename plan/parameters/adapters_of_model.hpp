@@ -1,0 +1,23 @@
+#pragma once
+// Adapters of a whole model (LoRA): the option that states them, and what they do not go with.
+
+#include <string>
+#include <vector>
+
+#include "plan/layers/adapters.hpp"
+#include "plan/model/model_spec.hpp"
+#include "plan/training/training_spec.hpp"
+
+namespace mgplan {
+
+/// Reads "rank=16,alpha=32,targets=qkv,proj,fc1,fc2,experts,latent"; "default" and values left out are Megatron-Bridge's, with the targets
+/// that the model has. Throws ConfigError with all problems: an unknown word, a value out of range, a target that the model lacks.
+[[nodiscard]] Adapters parse_adapters(const std::string& text, const ModelSpec& model, const std::string& where);
+
+/// What adapters are not predicted with, or with `runs` not run, as ends of a sentence; empty without adapters.
+[[nodiscard]] std::vector<std::string> adapter_obstacles(const ModelSpec& model, const TrainingSpec& training, bool runs);
+
+/// Trained parameters of a whole model; those of experts' adapters once, as one rank has them.
+[[nodiscard]] std::int64_t trained_parameters(const ModelSpec& model);
+
+}  // namespace mgplan
