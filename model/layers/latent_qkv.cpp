@@ -91,13 +91,13 @@ QkvParts LatentQkv::forward_up(const RankContext& context, const MicrobatchConte
     QkvParts parts;
     const Tensor q = q_up_.forward(context, q_normed ? saved.q_normed : normed, &saved.q_up);
     saved.q_normed.end_forward();
-    if (!q_up_.reads_input()) saved.q_normed = {};
+    if (!q_up_.reads_input(saved.q_up)) saved.q_normed = {};
     const std::int64_t rows = q.shape()[0];
     parts.q = q.view({rows, heads, head_dim()});
     rotate_queries(context, microbatch, parts.q, false);
     const Tensor projected = kv_up_.forward(context, saved.kv_normed, &saved.kv_up).view({rows, heads, mixer_.qk_nope_head_dim + mixer_.v_head_dim});
     saved.kv_normed.end_forward();
-    if (!kv_up_.reads_input()) saved.kv_normed = {};
+    if (!kv_up_.reads_input(saved.kv_up)) saved.kv_normed = {};
     LatentKeys keys = join_latent_keys(projected, saved.k_rotary, mixer_.qk_nope_head_dim);
     parts.k = std::move(keys.k);
     parts.v = std::move(keys.v);

@@ -47,6 +47,7 @@ void LowRankAdapter::add_gradients(const RankContext& context, const Tensor& d_o
 
 void LowRankAdapter::add_to_columns(const RankContext& context, const Tensor& x, const Tensor& y, AdapterSaved& saved) const {
     const Range range(*context.device, kSixteenBits);
+    if (context.keeps_gathered_rows && context.sequence_parallel && context.tp->size() > 1) saved.whole = x;
     saved.low = gather_columns(context, product(x, in_.value, "adapter rows"));
     add_scaled(product(saved.low, out_.value, "adapter output"), y);
 }
@@ -54,10 +55,11 @@ void LowRankAdapter::add_to_columns(const RankContext& context, const Tensor& x,
 void LowRankAdapter::columns_backward(const RankContext& context, const Tensor& dy, const Tensor& x, AdapterSaved& saved,
                                       const Tensor& dx) const {
     const Range range(*context.device, kSixteenBits);
+    const Tensor whole = saved.whole.defined() ? std::exchange(saved.whole, {}) : enter_region(context, x);
     const Tensor d_out = scaled(context, dy);
     const Tensor d_low = matmul(d_out, out_.value, {}, "adapter rows gradient", ProductAlgorithm::timed);
     if (context.tp->size() > 1) context.tp->all_reduce(d_low, Reduction::sum);
-    add_gradients(context, d_out, std::exchange(saved.low, {}), own_columns(context, d_low), x, dx);
+    add_gradients(context, d_out, std::exchange(saved.low, {}), own_columns(context, d_low), whole, dx);
 }
 
 void LowRankAdapter::add_to_rows(const RankContext& context, const Tensor& x, const Tensor& y, AdapterSaved& saved) const {

@@ -7,9 +7,10 @@
 
 namespace mgplan::model {
 
-/// Rows of rank values between an adapter's two products, which its backward reads: (rows, rank).
+/// Tensors that an adapter's backward reads.
 struct AdapterSaved {
-    Tensor low;
+    Tensor low;    ///< between its two products: (rows, rank)
+    Tensor whole;  ///< its input, where it keeps gathered rows (RankContext::keeps_gathered_rows)
 };
 
 /// y += factor · (x Aᵀ) Bᵀ. Products stay in the storage type whatever the recipe of others. All functions are of a defined adapter.
@@ -25,6 +26,7 @@ public:
     // Beside rows of W: x (rows, in) whole, y (rows, out / tp).
     void add_to_columns(const RankContext& context, const Tensor& x, const Tensor& y, AdapterSaved& saved) const;
     /// Adds the rank's part of the gradient of x to `dx`, a partial sum over tp, and both weights' to their main gradients.
+    /// `x`: the rank's rows of the layer's input, not read where the forward kept all of them.
     void columns_backward(const RankContext& context, const Tensor& dy, const Tensor& x, AdapterSaved& saved, const Tensor& dx) const;
 
     // Beside columns of W: x (rows, in / tp), y (rows outside the tp region, out).

@@ -86,12 +86,13 @@ Tensor Mlp::forward(const RankContext& context, const MicrobatchContext& microba
     if (recompute_.contains(RecomputeModule::mlp)) {
         saved.before = saved.uncut = Tensor();
         saved.after = {};
+        saved.first = {};
         saved.normed = what_both_passes_need(saved.normed);
     } else {
         saved.normed.end_forward();
     }
     const Tensor path = residual_.carried(residual, saved.normed.x);
-    const bool reads_normed = first_.reads_input() || !saved.before.defined();
+    const bool reads_normed = first_.reads_input(saved.first) || !saved.before.defined();
     if (recompute_.contains(RecomputeModule::layernorm) || !reads_normed) saved.normed = {};
     Tensor sum = residual_.sum(context, microbatch, behind_.forward(context, y, saved.behind), path);
     inputs_to_host(context, {{OffloadModule::mlp_norm, saved.x}});
@@ -100,7 +101,7 @@ Tensor Mlp::forward(const RankContext& context, const MicrobatchContext& microba
 
 Tensor Mlp::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, MlpSaved& saved) const {
     inputs_from_host(context, {{OffloadModule::mlp_norm, saved.x}});
-    if (!saved.normed.defined() && (first_.reads_input() || !saved.before.defined())) {
+    if (!saved.normed.defined() && (first_.reads_input(saved.first) || !saved.before.defined())) {
         const Range range(*context.device, "recompute");
         NormStatistics again;
         saved.normed = normalised(context, saved.x, again);

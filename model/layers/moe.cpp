@@ -124,7 +124,7 @@ ChosenRows Moe::choose(const RankContext& context, const MicrobatchContext& micr
     saved.x = x;
     saved.normed = normalise(context, x, saved.statistics);
     ChosenRows chosen = choose_rows(context, microbatch, x, saved.normed, up_to, saved.mixture.emplace());
-    const bool drops = recompute_.contains(RecomputeModule::layernorm) || !reads_normed();
+    const bool drops = recompute_.contains(RecomputeModule::layernorm) || !reads_normed(saved);
     if (drops && !residual_.carries_normed()) saved.normed = Tensor();
     return chosen;
 }
@@ -135,7 +135,7 @@ Tensor Moe::combine(const RankContext& context, const MicrobatchContext& microba
     const Tensor y = mix(context, microbatch, x.shape()[0], std::move(chosen), *saved.mixture);
     if (recompute_.contains(RecomputeModule::moe)) saved.mixture.reset();
     const Tensor path = residual_.carried(x, saved.normed);
-    if (recompute_.contains(RecomputeModule::layernorm) || !reads_normed()) saved.normed = Tensor();
+    if (recompute_.contains(RecomputeModule::layernorm) || !reads_normed(saved)) saved.normed = Tensor();
     return residual_.sum(context, microbatch, behind_.forward(context, y, saved.behind), path);
 }
 
@@ -165,7 +165,7 @@ Tensor Moe::choose_backward(const RankContext& context, const MicrobatchContext&
                             MoeSaved& saved) const {
     MoeSaved::Mixture& mixture = *saved.mixture;
     const std::int64_t top_k = mixture_.top_k, rows = dy.shape()[0];
-    if (!saved.normed.defined() && reads_normed()) {
+    if (!saved.normed.defined() && reads_normed(saved)) {
         const Range range(*context.device, "recompute");
         NormStatistics again;
         saved.normed = normalise(context, saved.x, again);

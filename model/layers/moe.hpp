@@ -107,8 +107,9 @@ private:
     Weight norm_weight_, norm_bias_;
     Router router_;
     /// True if a backward reads the norm's output.
-    [[nodiscard]] bool reads_normed() const {
-        const bool by_shared = shared_ && shared_->reads_input(), by_latent = mixture_.latent > 0 && to_latent_.reads_input();
+    [[nodiscard]] bool reads_normed(const MoeSaved& saved) const {
+        const bool by_shared = shared_ && (!saved.mixture || shared_->reads_input(saved.mixture->shared));
+        const bool by_latent = mixture_.latent > 0 && to_latent_.reads_input();
         return router_.trained() || by_shared || by_latent || mixture_.branch_norms;
     }
 

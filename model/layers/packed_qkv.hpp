@@ -47,7 +47,7 @@ public:
     [[nodiscard]] Tensor backward_packed(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& d_packed,
                                          const LinearInput& normed, PackedQkvSaved& saved) const;
     /// True if a backward reads `normed`.
-    [[nodiscard]] bool reads_input() const { return projection_.reads_input(); }
+    [[nodiscard]] bool reads_input(const PackedQkvSaved& saved) const { return projection_.reads_input(saved.adapter); }
     /// Returns the gradient of `normed`; adds to the main gradients. `d_gate`: of the gate, undefined without one.
     [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, AttentionGradients gradients,
                                   const Tensor& d_gate, const LinearInput& normed, PackedQkvSaved& saved) const;

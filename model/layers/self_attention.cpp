@@ -98,7 +98,7 @@ Tensor SelfAttention::forward(const RankContext& context, const MicrobatchContex
     saved.normed = normalised(context, x, saved.statistics);
     const Tensor y = branch(context, microbatch, saved.normed, saved);
     const Tensor path = residual_.carried(x, saved.normed.x);
-    if (recompute_.contains(RecomputeModule::layernorm) || !reads_normed()) saved.normed = {};
+    if (recompute_.contains(RecomputeModule::layernorm) || !reads_normed(saved)) saved.normed = {};
     Tensor sum = residual_.sum(context, microbatch, behind_.forward(context, y, saved.behind), path);
     move_inputs(context, saved, inputs_to_host);
     return sum;
@@ -125,7 +125,7 @@ Tensor SelfAttention::branch(const RankContext& context, const MicrobatchContext
 Tensor SelfAttention::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy,
                                SelfAttentionSaved& saved) const {
     move_inputs(context, saved, inputs_from_host);
-    if (!saved.normed.defined() && reads_normed()) {
+    if (!saved.normed.defined() && reads_normed(saved)) {
         const Range range(*context.device, "recompute");
         NormStatistics again;
         saved.normed = normalised(context, saved.x, again);

@@ -78,7 +78,9 @@ private:
     /// Returns the projection's input: x after the norm, or x itself if the model has none here.
     [[nodiscard]] LinearInput normalised(const RankContext& context, const Tensor& x, NormStatistics& statistics) const;
     /// True if a backward reads the norm's output.
-    [[nodiscard]] bool reads_normed() const { return packed_ ? packed_->reads_input() : latent_->reads_input(); }
+    [[nodiscard]] bool reads_normed(const SelfAttentionSaved& saved) const {
+        return packed_ ? packed_->reads_input(saved.packed) : latent_->reads_input();
+    }
 
     Norms norms_;
     ResidualPath residual_;

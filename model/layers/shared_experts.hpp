@@ -27,7 +27,9 @@ public:
     /// `x` as forward saw it. Adds to the main gradients; consumes what was saved.
     [[nodiscard]] Tensor backward(const RankContext& context, const Tensor& dy, const Tensor& x, SharedExpertsSaved& saved) const;
     /// True if a backward reads x.
-    [[nodiscard]] bool reads_input() const { return first_.reads_input() || gate_.trained() || recomputes_; }
+    [[nodiscard]] bool reads_input(const SharedExpertsSaved& saved) const {
+        return first_.reads_input(saved.first) || gate_.trained() || recomputes_;
+    }
 
 private:
     [[nodiscard]] Tensor run(const RankContext& context, const Tensor& x, SharedExpertsSaved& saved) const;

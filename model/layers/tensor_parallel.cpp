@@ -258,7 +258,7 @@ Tensor ColumnParallelLinear::backward(const RankContext& context, const Tensor& 
     if (!weight_.trained()) {
         MGPLAN_ASSERT(weight_.fp8 == nullptr, "frozen weights are multiplied in the storage type");
         const Tensor dx = matmul(dy, weight_.value, {}, "input gradient", kOwn);
-        if (adapter_.defined()) adapter_.columns_backward(context, dy, enter_region(context, x.x), *saved, dx);
+        if (adapter_.defined()) adapter_.columns_backward(context, dy, x.x, *saved, dx);
         return leave_region(context, dx);
     }
     const bool in_product = makes_bias_gradient(context, weight_, added_, dy, x);

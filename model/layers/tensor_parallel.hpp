@@ -57,8 +57,10 @@ public:
     /// before the input's gradient, and that is reduced while the weight's is computed (Megatron-core, tensor_parallel/layers.py,
     /// LinearWithGradAccumulationAndAsyncCommunication.backward).
     [[nodiscard]] Tensor backward(const RankContext& context, const Tensor& dy, const LinearInput& x, AdapterSaved* saved = nullptr) const;
-    /// True if a backward reads the layer's input: its weight or its adapter is trained.
-    [[nodiscard]] bool reads_input() const { return weight_.trained() || adapter_.defined(); }
+    /// True if a backward reads the layer's input: its weight is trained, or an adapter that did not keep it (`saved`, of the forward).
+    [[nodiscard]] bool reads_input(const AdapterSaved& saved = {}) const {
+        return weight_.trained() || (adapter_.defined() && !saved.whole.defined());
+    }
     /// The rank's share (out / tp); undefined without a bias.
     [[nodiscard]] const Weight& bias() const { return bias_; }
 

@@ -185,6 +185,8 @@ struct RecordingRank {
         context.adds_path_in_norms = own;  // Megatron-LM's autograd adds gradients by separate kernels
         // Transformer Engine's queries and keys are separate outputs of a rotation, and autograd joins their gradients by a copy.
         context.attends_packed = own;
+        // Transformer Engine gives the gathered rows to the adapter (Megatron-Bridge peft/utils.py, sequence_parallel_input_regather is off).
+        context.keeps_gathered_rows = !own;
         context.biases_in_products = own;              // for Megatron-LM see policy fuse_biases
         if (own) context.offloaded = sizes.offloaded;  // for Megatron-LM see the policies of offload_policies.hpp
         microbatch.batch = sizes.micro_batch;
