@@ -1,10 +1,14 @@
 #include "model/layers/experts.hpp"
 
+#include <string>
+#include <utility>
+
 #include <fmt/core.h>
 
 #include "model/layers/deferred_gradients.hpp"
 #include "model/ops/activation.hpp"
 #include "model/ops/bias.hpp"
+#include "model/ops/elementwise.hpp"
 #include "model/ops/fp8_block_groups.hpp"
 #include "model/ops/fp8_grouped.hpp"
 #include "model/ops/grouped_matmul.hpp"
@@ -57,10 +61,14 @@ Experts::Experts(const Mixture& mixture, const LayerSite& site)
             if (bias.defined()) projection.biases.push_back(bias);
         }
     };
-    collect("linear_fc1", first_);
-    collect("linear_fc2", second_);
-    first_.adapter = LowRankAdapter(site, "mlp.experts.linear_fc1");
-    second_.adapter = LowRankAdapter(site, "mlp.experts.linear_fc2");
+    for (const auto& [name, projection] : {std::pair<std::string, Adapted&>("linear_fc1", first_), {"linear_fc2", second_}}) {
+        collect(name, projection);
+        if (!site.layer.adapters) continue;
+        projection.adapter = LowRankAdapter(site, "mlp.experts." + name);
+        projection.factor = site.layer.adapters->factor();
+        collect(name + ".adapter.linear_in", projection.in);
+        collect(name + ".adapter.linear_out", projection.out);
+    }
 }
 
 void Experts::Projection::add_copied(std::vector<CopiedWeight>& into) const {
@@ -113,6 +121,32 @@ void Experts::Projection::add_gradients(const LinearInput& dy, const LinearInput
     fp8_grouped_matmul_accumulate({dy.x, dy.scale}, {x.x, x.scale}, per_expert, gradients);
 }
 
+void Experts::Adapted::add_adapted(const RankContext& context, const Tensor& x, std::span<const std::int64_t> per_expert, const Tensor& y,
+                                   AdapterSaved& saved) const {
+    if (adapter.defined()) return adapter.add_to_whole(context, x, y, saved);
+    const Range range(*context.device, "16 bits");
+    saved.low = in.multiply(x, per_expert, true, "adapter rows");
+    const Tensor rows = out.multiply(saved.low, per_expert, true, "adapter output");
+    scale(rows, factor);
+    add(rows, y);
+}
+
+void Experts::Adapted::adapted_backward(const RankContext& context, const Tensor& dy, const Tensor& x,
+                                        std::span<const std::int64_t> per_expert, AdapterSaved& saved, const Tensor& dx) const {
+    if (adapter.defined()) return adapter.whole_backward(context, dy, x, saved, dx);
+    const Range range(*context.device, "16 bits");
+    const Tensor d_out = context.device->empty(dy.shape(), dy.dtype(), MemoryCategory::activations, "adapter output gradient");
+    copy(dy, d_out);
+    scale(d_out, factor);
+    const Tensor d_low = out.multiply(d_out, per_expert, false, "adapter rows gradient");
+    const std::vector<std::int64_t> counts(per_expert.begin(), per_expert.end());
+    add_weight_gradient(context, [this, d_out, low = std::exchange(saved.low, {}), d_low, x, counts] {
+        out.add_gradients(d_out, low, counts);  // (out, rank)
+        in.add_gradients(d_low, x, counts);     // (rank, in)
+    });
+    add(in.multiply(d_low, per_expert, false, "adapter input gradient"), dx);
+}
+
 void Experts::add_copied(std::vector<CopiedWeight>& into) const {
     first_.add_copied(into);
     second_.add_copied(into);
@@ -127,7 +161,7 @@ Tensor Experts::forward(const RankContext& context, Tensor rows, const Tensor& r
     rows = {};
     saved.row_weights = row_weights;
     saved.before = first_.multiply(saved.rows, per_expert, true, "expert first product");
-    if (first_.adapter.defined()) first_.adapter.add_to_whole(context, saved.rows.x, saved.before, saved.first);
+    if (first_.has_adapters()) first_.add_adapted(context, saved.rows.x, per_expert, saved.before, saved.first);
     saved.rows.end_forward();
     if (!first_.reads_input()) saved.rows = {};
     for_each_bias(first_.biases, per_expert,
@@ -135,7 +169,7 @@ Tensor Experts::forward(const RankContext& context, Tensor rows, const Tensor& r
     LinearInput after = activated(saved, per_expert);
     if (keeps_activation_ && second_.reads_input()) saved.after = without_forward(after);
     Tensor y = second_.multiply(after, per_expert, true, "expert output");
-    if (second_.adapter.defined()) second_.adapter.add_to_whole(context, after.x, y, saved.second);
+    if (second_.has_adapters()) second_.add_adapted(context, after.x, per_expert, y, saved.second);
     after.end_forward();
     if (context.etp->rank() == 0) {
         for_each_bias(second_.biases, per_expert, [&](const Weight& bias, std::int64_t begin, std::int64_t end) {
@@ -165,7 +199,7 @@ ExpertGradients Experts::backward(const RankContext& context, const Tensor& dy, 
         saved.after = {};
     }
     Tensor d_after = second_.multiply(d_output, per_expert, false, "expert activation gradient");
-    if (second_.adapter.defined()) second_.adapter.whole_backward(context, dy, saved.after.x, saved.second, d_after);
+    if (second_.has_adapters()) second_.adapted_backward(context, dy, saved.after.x, per_expert, saved.second, d_after);
     saved.after = {};
     d_output = {};
     ExpertGradients gradients;
@@ -198,7 +232,7 @@ ExpertGradients Experts::backward(const RankContext& context, const Tensor& dy, 
         });
     }
     gradients.rows = first_.multiply(d_product, per_expert, false, "expert input gradient");
-    if (first_.adapter.defined()) first_.adapter.whole_backward(context, d_before, saved.rows.x, saved.first, gradients.rows);
+    if (first_.has_adapters()) first_.adapted_backward(context, d_before, saved.rows.x, per_expert, saved.first, gradients.rows);
     saved = {};
     return gradients;
 }

@@ -54,9 +54,7 @@ private:
         std::vector<std::shared_ptr<Fp8Weight>> fp8;  ///< empty unless in fp8
         LowRankAdapter adapter;                       ///< that all experts of the rank share
 
-        [[nodiscard]] bool trained() const { return gradients.front().defined(); }
-        /// True if a backward reads the projection's input.
-        [[nodiscard]] bool reads_input() const { return trained() || adapter.defined(); }
+        [[nodiscard]] bool trained() const { return !gradients.empty() && gradients.front().defined(); }
 
         void add_copied(std::vector<CopiedWeight>& into) const;
         /// In the form in which products read it.
@@ -75,7 +73,22 @@ private:
     Activation activation_;
     bool gated_;
     bool keeps_activation_;
-    Projection first_, second_;
+    /// A projection and the adapters of its experts, each of two projections.
+    struct Adapted : Projection {
+        Projection in, out;
+        double factor = 1;
+
+        [[nodiscard]] bool has_adapters() const { return adapter.defined() || !in.values.empty(); }
+        /// True if a backward reads the projection's input.
+        [[nodiscard]] bool reads_input() const { return trained() || has_adapters(); }
+        /// Adds what the adapters make of x (rows, in) to y (rows, out).
+        void add_adapted(const RankContext& context, const Tensor& x, std::span<const std::int64_t> per_expert, const Tensor& y,
+                         AdapterSaved& saved) const;
+        /// Adds their part of the gradient of x to dx, and those of their weights to the main gradients.
+        void adapted_backward(const RankContext& context, const Tensor& dy, const Tensor& x, std::span<const std::int64_t> per_expert,
+                              AdapterSaved& saved, const Tensor& dx) const;
+    };
+    Adapted first_, second_;
 };
 
 }  // namespace mgplan::model

@@ -10,7 +10,8 @@ namespace {
 constexpr std::string_view kWeight = ".weight";
 
 /// The tensors of a pair beside one weight (out, in).
-std::array<LayerTensor, 2> pair_beside(const LayerTensor& weight, std::string_view module, std::int64_t rank) {
+std::array<LayerTensor, 2> pair_beside(const LayerTensor& weight, std::string_view module, const Adapters& adapters) {
+    const std::int64_t rank = adapters.rank;
     LayerTensor in, out;
     in.name = std::string(module) + ".adapter.linear_in.weight";
     out.name = std::string(module) + ".adapter.linear_out.weight";
@@ -27,7 +28,13 @@ std::array<LayerTensor, 2> pair_beside(const LayerTensor& weight, std::string_vi
     } else {
         in.partial_gradient = out.partial_gradient = PartialGradient::sequence_parallel;
     }
-    in.on_each_expert_rank = out.on_each_expert_rank = weight.expert;
+    for (LayerTensor* one : {&in, &out}) {
+        one->on_each_expert_rank = weight.expert && adapters.shared_by_experts;
+        if (!weight.expert || adapters.shared_by_experts) continue;
+        one->expert = true;
+        one->copies = weight.copies;
+        one->copies_of_token = weight.copies_of_token;
+    }
     return {std::move(in), std::move(out)};
 }
 
@@ -62,7 +69,7 @@ void add_adapters(const Adapters& adapters, std::vector<LayerTensor>& tensors) {
         if (!last || !adapters.stand_beside(module_of(tensor))) continue;
         const std::string weight = std::string(module_of(tensor)) + std::string(kWeight);
         const auto found = std::find_if(all.begin(), all.end(), [&](const LayerTensor& one) { return one.name == weight; });
-        for (LayerTensor& one : pair_beside(*found, module_of(tensor), adapters.rank)) all.push_back(std::move(one));
+        for (LayerTensor& one : pair_beside(*found, module_of(tensor), adapters)) all.push_back(std::move(one));
     }
     tensors = std::move(all);
 }

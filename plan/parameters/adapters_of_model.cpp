@@ -149,7 +149,7 @@ std::vector<std::string> adapter_obstacles(const ModelSpec& model, const Trainin
     if (training.megatron.weight_shards.active()) obstacles.emplace_back("weights split over neighbours");
     if (training.megatron.optimizer != OptimizerKind::adam) obstacles.emplace_back("another optimizer than Adam");
     if (model.mtp_layers > 0) obstacles.emplace_back("multi-token prediction");
-    if (runs && model.adapters->experts) obstacles.emplace_back("adapters that the experts of a rank share (leave experts out of the targets)");
+    if (runs && model.adapters->experts && model.adapters->shared_by_experts) obstacles.emplace_back("adapters that the experts of a rank share (leave experts out of the targets)");
     return obstacles;
 }
 

@@ -80,6 +80,10 @@ std::vector<Run> runs() {
     add("mla", adapted(small_mla(), beside_all(true)), layouts);
     add("olmo2", adapted(small::small_olmo2(), beside_all()), layouts);
     add("mixture", adapted(small_mixture(), beside_all()), of_experts);
+    Adapters of_each = beside_all();
+    of_each.experts = true;
+    of_each.shared_by_experts = false;
+    add("mixture_each", adapted(small_mixture(), of_each), of_experts);
     add("gpt_oss", adapted(small_gpt_oss(), beside_all()), of_experts);
     return tests::sanitized_share(list, 12);
 }
