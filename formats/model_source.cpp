@@ -146,7 +146,7 @@ Job read_hub_name(const std::string& repository) {
 /// The repository that a command of ms-swift trains in full and that a preset stands for; "" for other texts.
 std::string model_of_swift(std::string_view text) {
     const auto seen = recognise(text);
-    if (!seen || seen->framework != "ms-swift" || !seen->states_layout || seen->job == "LoRA") return "";
+    if (!seen || seen->framework != "ms-swift" || !seen->states_layout) return "";
     return preset_of_hub_name(seen->model).empty() ? "" : seen->model;
 }
 

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "plan/parameters/adapters_of_model.hpp"
 #include "plan/text/text.hpp"
 #include "reports/layout_fields.hpp"
 #include "reports/memory_terms.hpp"
@@ -69,7 +70,8 @@ std::string workload_text(const Workload& w) {
     const std::string batch =
         fmt::format("batch of {} x {}{}, {}", with_thousands(w.batch.global_batch), counted(w.batch.sequence, "token"),
                     w.batch.lengths.empty() ? "" : " of packed documents", precision_text(w.training));
-    return job + (job.size() + 1 + batch.size() > kTerminalColumns ? "\n    " : " ") + batch + "\n";
+    const std::string adapters = w.model.adapters ? adapters_text(w.model) + "\n" : "";
+    return job + (job.size() + 1 + batch.size() > kTerminalColumns ? "\n    " : " ") + batch + "\n" + adapters;
 }
 
 std::string assumed_text(const std::vector<std::string>& assumed) {

@@ -224,12 +224,34 @@ private:
     /// The flag is not written, whatever the field says.
     void leave_out(const std::string& flag, const std::string& path) { fields_.emplace(flag, path); }
 
+    /// peft/lora.py: its defaults where the section states nothing.
+    void add_adapters(const YAML::Node& peft) {
+        const std::string kind = peft.IsMap() && peft["_target_"] && peft["_target_"].IsScalar() ? peft["_target_"].Scalar() : "";
+        if (!kind.empty() && !kind.ends_with(".LoRA")) {
+            problems_.add_missing_fact("{}: peft: {} cannot be planned; give peft.lora.LoRA, or remove the section, to train all weights", where_,
+                                       kind.substr(0, 80));
+            return;
+        }
+        const auto value = [&](const char* field, const char* otherwise) {
+            const YAML::Node node = peft.IsMap() ? peft[field] : YAML::Node();
+            return node && node.IsScalar() ? node.Scalar() : std::string(otherwise);
+        };
+        add("--lora-rank", "peft.dim", {value("dim", "32")});
+        add("--lora-alpha", "peft.alpha", {value("alpha", "32")});
+        std::vector<std::string> modules;
+        if (const YAML::Node list = peft.IsMap() ? peft["target_modules"] : YAML::Node(); list && list.IsSequence()) {
+            for (const YAML::Node& module : list) modules.push_back(module.IsScalar() ? module.Scalar() : "");
+        } else {
+            modules = {"linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"};
+        }
+        add("--lora-target-modules", "peft.target_modules", modules);
+    }
+
     /// A job that no plan describes breaks no rule by that, so that a gate leaves it open.
     void refuse_other_jobs() {
         const YAML::Node adapters = root_["peft"];
         const std::string name = provider();
-        if (adapters && !adapters.IsNull())
-            problems_.add_missing_fact("{}: peft: adapters (LoRA) cannot be planned; remove it, to train all weights", where_);
+        if (adapters && !adapters.IsNull()) add_adapters(adapters);
         // models/distillation_provider.py: the student with its teacher.
         for (const char* field : {"teacher", "kd_config"}) {
             if (const YAML::Node node = root_["model"][field]; !node || node.IsNull()) continue;
@@ -424,6 +446,10 @@ Job read_bridge_config(std::string_view text, const std::string& where, const Me
             problems.absorb(error);
         }
         problems.throw_if_any();
+        if (job->model.adapters) {
+            const YAML::Node shared = root["peft"]["share_expert_adapters"];
+            job->model.adapters->shared_by_experts = !shared || shared.as<bool>(true);
+        }
         name_fields(job->flags, words, field_of);
         if (const std::string provider = words.provider(); !provider.empty() && !surroundings.model) job->model.name = provider;
         return std::move(*job);

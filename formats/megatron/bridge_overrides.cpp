@@ -129,6 +129,28 @@ std::string hydra_value(const std::string& value) {
     return plain ? value : fmt::format("\"{}\"", value);
 }
 
+/// Modules of the adapters' targets (peft/lora.py); those of an MLP's products are those of experts too.
+std::vector<std::string> modules_of_adapters(const MegatronJob& job) {
+    const Adapters& adapters = *job.adapters;
+    if (job.experts && (adapters.fc1 != adapters.experts || adapters.fc2 != adapters.experts))
+        throw ConfigError(
+            "model.adapters: linear_fc1 and linear_fc2 of Megatron-Bridge are those of experts too; plan with fc1, fc2 and experts among the "
+            "targets of --lora, or with none of them");
+    if (!adapters.shared_by_experts && adapters.experts)
+        throw ConfigError(
+            "model.adapters: experts have an adapter each, as in ms-swift, and Megatron-Bridge's share one; plan with --lora for Megatron-Bridge");
+    std::vector<std::string> modules;
+    const auto add = [&](bool wanted, std::initializer_list<const char*> names) {
+        if (wanted) modules.insert(modules.end(), names.begin(), names.end());
+    };
+    add(adapters.qkv, {"linear_qkv"});
+    add(adapters.proj, {"linear_proj"});
+    add(adapters.fc1, {"linear_fc1"});
+    add(adapters.fc2, {"linear_fc2"});
+    add(adapters.latent, {"linear_q_proj", "linear_q_down_proj", "linear_q_up_proj", "linear_kv_down_proj", "linear_kv_up_proj"});
+    return modules;
+}
+
 }  // namespace
 
 std::vector<std::string> bridge_overrides(const MegatronJob& job) {
@@ -152,6 +174,11 @@ std::vector<std::string> bridge_overrides(const MegatronJob& job) {
     set("model.overlap_p2p_comm", overlaps ? "true" : "false");
     set("model.batch_p2p_comm", overlaps ? "false" : "true");
     set("comm_overlap", "null");
+    if (job.adapters) {
+        set("peft.dim", std::to_string(job.adapters->rank));
+        set("peft.alpha", fmt::format("{:g}", job.adapters->alpha));
+        set("peft.target_modules", fmt::format("[{}]", fmt::join(modules_of_adapters(job), ",")));
+    }
     return overrides;
 }
 

@@ -214,5 +214,6 @@ void read_precision(FlagReader& flags, Job& job);
 void read_moments(FlagReader& flags, Job& job);        ///< how the optimizer's state is kept
 void read_fully_sharded(FlagReader& flags, Job& job);  ///< after the optimizer
 void read_offloading(FlagReader& flags, Job& job);
+void read_adapters(FlagReader& flags, Job& job);  ///< after the model is whole
 
 }  // namespace mgplan::formats

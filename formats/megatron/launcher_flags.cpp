@@ -32,7 +32,7 @@ constexpr std::array kLaunchers{
              "model model-type load template dataset cached-dataset system tuner-type train-type torch-dtype num-workers dataset-num-proc "
              "dataloader-num-workers load-from-cache-file split-dataset-ratio max-epochs num-train-epochs save-interval save-steps "
              "eval-steps save-strategy use-hf model-author model-name output-dir add-version merge-lora no-save-optim no-save-rng "
-             "save-safetensors load-safetensors packing packing-cache streaming"}};
+             "save-safetensors load-safetensors packing packing-cache streaming loss-scale"}};
 
 std::string spelled(const std::string& word) {
     std::string flag = word.substr(0, word.find('='));
@@ -56,17 +56,35 @@ bool takes_muon(const std::vector<std::string>& words) {
     return false;
 }
 
+/// True if a command of ms-swift trains adapters (--tuner_type lora, earlier --train_type).
+bool trains_adapters(const std::vector<std::string>& words) {
+    for (std::size_t i = 0; i < words.size(); ++i) {
+        const std::string flag = words[i].starts_with("--") ? spelled(words[i]) : "";
+        if (flag != "--tuner-type" && flag != "--train-type") continue;
+        const auto equals = words[i].find('=');
+        const std::string value = equals != std::string::npos ? words[i].substr(equals + 1) : i + 1 < words.size() ? words[i + 1] : "";
+        return value == "lora";
+    }
+    return false;
+}
+
 /// The words without the flags of that list, and their values; a flag of ms-swift's length under Megatron-LM's name.
-std::vector<std::string> renamed(const std::vector<std::string>& words, const Launcher& launcher) {
-    const auto dropped = split(launcher.dropped, ' ');
+std::vector<std::string> renamed(const std::vector<std::string>& words, const Launcher& launcher, bool adapters) {
+    auto dropped = split(launcher.dropped, ' ');
+    const bool swift = launcher.framework == "ms-swift";
+    // Its class has these flags whatever is trained.
+    if (swift && !adapters) {
+        for (const char* flag : {"lora-rank", "lora-alpha", "target-modules", "lora-dropout"}) dropped.emplace_back(flag);
+    }
     std::vector<std::string> kept;
     bool drops = false;
     for (const std::string& word : words) {
         if (word.starts_with("--")) {
             const std::string flag = spelled(word);
             drops = std::find(dropped.begin(), dropped.end(), flag.substr(2)) != dropped.end();
-            if (!drops && launcher.framework == "ms-swift" && flag == "--max-length") {
-                kept.push_back("--seq-length" + word.substr(flag.size()));
+            const std::string_view now = !swift || drops ? "" : flag == "--max-length" ? "--seq-length" : flag == "--target-modules" ? "--lora-target-modules" : "";
+            if (!now.empty()) {
+                kept.push_back(std::string(now) + word.substr(flag.size()));
                 continue;
             }
         }
@@ -83,7 +101,8 @@ void add_launcher_flags(ArgumentWords& found, std::string_view text) {
     const auto launcher =
         std::find_if(kLaunchers.begin(), kLaunchers.end(), [&seen](const Launcher& one) { return one.framework == seen->framework; });
     if (launcher == kLaunchers.end()) return;
-    found.words = renamed(found.words, *launcher);
+    const bool adapters = launcher->framework == "ms-swift" && trains_adapters(found.words);
+    found.words = renamed(found.words, *launcher, adapters);
     std::vector<std::string> added;
     for (const std::string& name : split(launcher->set, ' ')) {
         const std::string flag = "--" + name;
@@ -91,7 +110,9 @@ void add_launcher_flags(ArgumentWords& found, std::string_view text) {
         if (name == "use-distributed-optimizer" && launcher->framework == "ms-swift" && takes_muon(found.words)) continue;
         added.push_back(flag);
     }
-    for (const std::string& setting : split(launcher->set_valued, ' ')) {
+    const std::string of_adapters = adapters ? " lora-rank=8 lora-alpha=32 lora-target-modules=all-linear" : "";
+    for (const std::string& setting : split(std::string(launcher->set_valued) + of_adapters, ' ')) {
+        if (setting.empty()) continue;
         const auto equals = setting.find('=');
         const std::string flag = "--" + setting.substr(0, equals);
         if (states(found.words, flag)) continue;

@@ -75,11 +75,12 @@ void leave_out_idle(ParsedFlags& parsed) {
     }
 }
 
-/// The versions of Megatron-LM that have all flags of a command.
+/// The versions of Megatron-LM that have all flags of a command, but those of adapters, which programs on top of it have.
 MegatronVersions versions_with_all(const ParsedFlags& parsed) {
     MegatronVersions versions = kAllMegatrons;
     for (const auto* flags : {&parsed.used, &parsed.not_read}) {
         for (const auto& [flag, values] : *flags) {
+            if (flag.starts_with("--lora-")) continue;
             const auto versioned = versions_of_flag(flag);
             for (const MegatronVersionName& one : megatron_versions()) {
                 if (versioned && !versioned->have.contains(one.version)) versions.remove(one.version);
@@ -95,7 +96,7 @@ std::vector<std::string> flags_without_a_version(const ParsedFlags& parsed) {
     if (!versions_with_all(parsed).empty()) return found;
     for (const auto* flags : {&parsed.used, &parsed.not_read}) {
         for (const auto& [flag, values] : *flags) {
-            if (const auto versioned = versions_of_flag(flag))
+            if (const auto versioned = versions_of_flag(flag); versioned && !flag.starts_with("--lora-"))
                 found.push_back(fmt::format("{} ({})", flag, versions_text(versioned->have)));
         }
     }
@@ -210,6 +211,8 @@ Job read_megatron_arguments(const std::vector<std::string>& words, const std::st
     if (!problems.empty() && whole_layout && surroundings.judges_sizes && surroundings.world) check_world(flags, job, *surroundings.world);
     problems.throw_if_any();
     job.model = by_fields_if_possible(std::move(job.model));
+    read_adapters(flags, job);
+    problems.throw_if_any();
     return job;
 }
 

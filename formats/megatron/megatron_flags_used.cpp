@@ -8,7 +8,8 @@
 namespace mgplan::formats {
 namespace {
 
-constexpr std::string_view kRefused = "refused by name: models, adapters and old flags that cannot be planned (megatron_refusals.cpp)",
+constexpr std::string_view kRefused = "refused by name: models and old flags that cannot be planned (megatron_refusals.cpp)",
+                           kAdapters = "adapters of forks (megatron_adapters.cpp)",
                            kAlsoRead = "read into the field of another flag, which is written in its place",
                            kVocabulary = "tells the vocabulary where --vocab-size does not",
                            kFork = "of a fork alone, whose name Megatron-LM does not have",
@@ -44,12 +45,15 @@ constexpr std::array kUsedFlags{
               "delta-offload-bytes-across-pp-ranks",
               Decides::fit, kRule},
     FlagGroup{FlagArity::one, FlagEffect::used, "",
-              "decoder-num-layers decoder-seq-length batch-size warmup model-parallel-size lora-r lora-rank lora-alpha lora-load "
-              "lora-dropout lora-adapter-name yaml-cfg export-kd-teacher-load logits-load-dir load-teacher",
+              "decoder-num-layers decoder-seq-length batch-size warmup model-parallel-size yaml-cfg export-kd-teacher-load logits-load-dir "
+              "load-teacher",
               Decides::fit, kRefused},
-    FlagGroup{FlagArity::none, FlagEffect::used, "", "checkpoint-activations lora-fusion kd mos", Decides::fit, kRefused},
+    FlagGroup{FlagArity::none, FlagEffect::used, "", "checkpoint-activations kd mos", Decides::fit, kRefused},
+    FlagGroup{FlagArity::one, FlagEffect::used, "", "lora-r lora-rank lora-alpha lora-load lora-dropout lora-adapter-name", Decides::fit,
+              kAdapters},
+    FlagGroup{FlagArity::none, FlagEffect::used, "", "lora-fusion", Decides::fit, kAdapters},
     FlagGroup{FlagArity::many, FlagEffect::used, "", "lora-target-modules lora-modules-to-save lora-register-forward-hook", Decides::fit,
-              kRefused},
+              kAdapters},
 };
 
 }  // namespace

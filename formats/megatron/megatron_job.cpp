@@ -118,8 +118,14 @@ MegatronJob megatron_job(const Plan& plan, std::optional<MegatronVersion> versio
             "layout.schedule = {}: Megatron-LM has no schedule with divided backwards; train the plan with mgplan run, or plan without "
             "--schedule",
             to_string(*plan.layout.schedule)));
+    if (plan.model.adapters && version)
+        throw ConfigError(
+            "model.adapters: Megatron-LM's own flags have no adapters (LoRA); export the plan --to bridge-overrides, for a PEFT recipe of "
+            "Megatron-Bridge, or plan without --lora");
     MegatronJob job;
     job.version = version;
+    job.adapters = plan.model.adapters;
+    job.experts = plan.model.moe.has_value();
     job.model = plan.model.name;
     job.layout = fmt::format("{} on {} GPUs", summary(plan.layout, plan.model, plan.training), plan.layout.sizes.world);
     Job settings = job_of(plan);

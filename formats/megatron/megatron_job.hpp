@@ -28,6 +28,8 @@ struct MegatronJob {
     std::optional<MegatronVersion> version;  ///< that has all flags; nothing: not one alone
     std::string model;                       ///< for the headline
     std::string script = "pretrain_gpt.py";  ///< of Megatron-LM, that takes the flags
+    std::optional<Adapters> adapters;        ///< which Megatron-Bridge's overrides state
+    bool experts = false;                    ///< the model has routed experts
     std::string layout;                      ///< one line, as summary() writes it
     std::vector<MegatronFlags> parts;        ///< model, layout, training
     /// megatron_environment()

@@ -1,30 +1,9 @@
-#include <array>
 #include <utility>
 
 #include "formats/megatron/flag_reader.hpp"
 
 namespace mgplan::formats {
 namespace {
-
-/// Adapters: LoRA of MindSpeed-LLM (tasks/finetune/lora, arguments.py) and of Megatron-LM's branches for ROCm.
-void refuse_adapters(FlagReader& flags) {
-    constexpr std::array kAdapters{"--lora-target-modules",
-                                   "--lora-rank",
-                                   "--lora-r",
-                                   "--lora-alpha",
-                                   "--lora-load",
-                                   "--lora-dropout",
-                                   "--lora-modules-to-save",
-                                   "--lora-register-forward-hook",
-                                   "--lora-adapter-name",
-                                   "--lora-fusion"};
-    std::string found = flags.unknown_beginning_with("--lora");
-    for (const char* flag : kAdapters) {
-        if (found.empty() && flags.has(flag)) found = flag;
-    }
-    if (!found.empty())
-        flags.cannot_plan("{}: adapters (LoRA) cannot be planned; leave out the flags that begin with --lora, to train all weights", found);
-}
 
 /// A teacher of the model, or its output: Model Optimizer's (megatron/post_training/arguments.py), cached logits of Megatron-LM
 /// (--logits-load-dir, _add_logits_distillation_args), and Megatron-DeepSpeed's (--kd, --mos, arguments.py).
@@ -47,7 +26,6 @@ void refuse_other_models(FlagReader& flags) {
     }
     if (flags.has("--yaml-cfg"))
         flags.cannot_plan("--yaml-cfg: the YAML replaces every flag, and cannot be read here; give its settings as flags");
-    refuse_adapters(flags);
     refuse_distillation(flags);
     if (flags.has("--checkpoint-activations"))
         flags.problem(

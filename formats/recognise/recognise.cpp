@@ -177,6 +177,20 @@ std::string layout_shown(const Signs& signs) {
     return fmt::format("{}", fmt::join(options, " "));
 }
 
+/// "rank=16,alpha=32" of a text that trains adapters; "default" where it states neither.
+std::string adapters_shown(const Signs& signs) {
+    std::vector<std::string> words;
+    for (const auto& [word, names] : {std::pair("rank", "lora_rank lora_r peft_dim lora_dim"), std::pair("alpha", "lora_alpha peft_alpha")}) {
+        for (const std::string& name : split(names, ' ')) {
+            const std::string_view value = signs.value(name);
+            if (!is_number(value)) continue;
+            words.push_back(fmt::format("{}={}", word, value));
+            break;
+        }
+    }
+    return words.empty() ? "default" : fmt::format("{}", fmt::join(words, ","));
+}
+
 /// The name of a model that the text holds as a path or a repository of the hub.
 std::string model_shown(const Signs& signs) {
     for (const std::string_view key : {"actor_rollout_ref.model.path", "model_name_or_path", "base_model", "policy.model_name", "pretrain",
@@ -209,6 +223,7 @@ std::optional<Recognised> recognise(std::string_view text) {
                           .job = std::string(job_shown(signs)),
                           .version = version_shown(signs, row.framework),
                           .model = model_shown(signs),
+                          .adapters = job_shown(signs) == "LoRA" ? adapters_shown(signs) : "",
                           .layout = layout_shown(signs),
                           .reason = std::string(row.reason),
                           .states_layout = row.states_layout};
@@ -221,14 +236,12 @@ std::string refusal_of(const Recognised& found, std::string_view where) {
     kind += found.job.empty() ? fmt::format(" {}", found.form) : fmt::format(" {} ({})", found.form, found.job);
     const std::string reason = found.reason.empty() ? "" : fmt::format(": {}", found.reason);
     const std::string model = found.model.empty() ? "NAME" : found.model;
-    if (found.job == "LoRA")
-        return fmt::format("{}: {}: adapters (LoRA) cannot be planned; mgplan predicts training of all weights of --model {}", where, kind,
-                           model);
+    const std::string adapters = found.adapters.empty() ? "" : " --lora " + found.adapters;
     if (found.states_layout)
         return fmt::format("{}: {}{}; its layout is read: name the model by --model {} next to the file", where, kind, reason, model);
     return fmt::format(
-        "{}: {}, which mgplan does not read{}; give its model and layout as options: mgplan simulate --world N --model {} {}", where, kind,
-        reason, model, found.layout.empty() ? "--tp N --pp N" : found.layout);
+        "{}: {}, which mgplan does not read{}; give its model and layout as options: mgplan simulate --world N --model {}{} {}", where, kind,
+        reason, model, adapters, found.layout.empty() ? "--tp N --pp N" : found.layout);
 }
 
 }  // namespace mgplan::formats

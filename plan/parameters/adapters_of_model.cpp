@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "plan/parameters/model_adapter.hpp"
+#include "plan/parameters/parameters.hpp"
 #include "plan/text/errors.hpp"
 #include "plan/text/text.hpp"
 
@@ -140,6 +141,15 @@ Adapters parse_adapters(const std::string& text, const ModelSpec& model, const s
     return reader.finish();
 }
 
+std::vector<std::string> targets_in(const std::string& targets, const ModelSpec& model) {
+    const Model typed = typed_model(model);
+    std::vector<std::string> found = split(targets, ',');
+    std::erase_if(found, [&](const std::string& name) {
+        return std::none_of(kTargets.begin(), kTargets.end(), [&](const auto& entry) { return entry.first == name && has_target(typed, entry.second); });
+    });
+    return found;
+}
+
 std::vector<std::string> adapter_obstacles(const ModelSpec& model, const TrainingSpec& training, bool runs) {
     std::vector<std::string> obstacles;
     if (!model.adapters) return obstacles;
@@ -151,6 +161,15 @@ std::vector<std::string> adapter_obstacles(const ModelSpec& model, const Trainin
     if (model.mtp_layers > 0) obstacles.emplace_back("multi-token prediction");
     if (runs && model.adapters->experts && model.adapters->shared_by_experts) obstacles.emplace_back("adapters that the experts of a rank share (leave experts out of the targets)");
     return obstacles;
+}
+
+std::string adapters_text(const ModelSpec& model) {
+    std::vector<std::string_view> targets;
+    for (const auto& [name, target] : kTargets) {
+        if ((*model.adapters).*target) targets.push_back(name);
+    }
+    return fmt::format("LoRA: rank {}, alpha {:g} on {}; {} of {} parameters trained", model.adapters->rank, model.adapters->alpha,
+                       fmt::join(targets, ", "), with_thousands(trained_parameters(model)), with_thousands(total_parameters(model)));
 }
 
 std::int64_t trained_parameters(const ModelSpec& model) {

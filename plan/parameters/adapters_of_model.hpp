@@ -14,8 +14,14 @@ namespace mgplan {
 /// that the model has. Throws ConfigError with all problems: an unknown word, a value out of range, a target that the model lacks.
 [[nodiscard]] Adapters parse_adapters(const std::string& text, const ModelSpec& model, const std::string& where);
 
+/// Those of the targets that the model has, in their order.
+[[nodiscard]] std::vector<std::string> targets_in(const std::string& targets, const ModelSpec& model);
+
 /// What adapters are not predicted with, or with `runs` not run, as ends of a sentence; empty without adapters.
 [[nodiscard]] std::vector<std::string> adapter_obstacles(const ModelSpec& model, const TrainingSpec& training, bool runs);
+
+/// "LoRA: rank 16, alpha 32 on qkv, proj; 13,631,488 of 8,043,892,736 parameters trained".
+[[nodiscard]] std::string adapters_text(const ModelSpec& model);
 
 /// Trained parameters of a whole model; those of experts' adapters once, as one rank has them.
 [[nodiscard]] std::int64_t trained_parameters(const ModelSpec& model);

@@ -175,7 +175,7 @@ TEST(CheckCommand, GateSaysInOneLineAndByItsExitCodeWhatBecomesOfTheJob) {
     EXPECT_THAT(nowhere.out, StartsWith("illegal: --megatron-args: "));
 
     // Jobs of a kind that no plan describes are refused by name, and break no rule by that.
-    for (const std::string other : {"--lora-target-modules linear_qkv", "--export-kd-teacher-load teacher", "--decoder-num-layers 4"}) {
+    for (const std::string other : {"--lora-target-modules router", "--export-kd-teacher-load teacher", "--decoder-num-layers 4"}) {
         const Said refused = gate("--tensor-model-parallel-size 8 " + other, 16);
         EXPECT_EQ(refused.code, kCannotSay) << other;
         EXPECT_THAT(refused.out, AllOf(StartsWith("cannot say: "), HasSubstr("cannot be planned"), HasSubstr(other.substr(0, 6))));

@@ -68,6 +68,33 @@ std::vector<Case> rule_cases() {
              layout.sizes.cp = 8;
          },
          {"cp = 8 over 4 heads of Mamba-2", "use cp 4"}},
+        {"adapters_suit_the_job",
+         "llama3-8b",
+         8,
+         plain,
+         [](Workload& work, Layout&) {
+             work.model.adapters = Adapters{.experts = false};
+             work.training.precision = Precision::fp8;
+         },
+         {"adapters (LoRA) are not predicted with quantised products (use --precision bf16)"}},
+        {"tp_divides_rank_of_adapters",
+         "llama3-8b",
+         8,
+         plain,
+         [](Workload& work, Layout& layout) {
+             work.model.adapters = Adapters{.rank = 6, .experts = false};
+             layout.sizes.tp = 4;
+         },
+         {"tp = 4", "rank of adapters (LoRA) = 6", "use 1 or 2"}},
+        {"adapters_of_whole_experts",
+         "mixtral-8x7b",
+         8,
+         experts,
+         [](Workload& work, Layout& layout) {
+             work.model.adapters = Adapters{};
+             layout.sizes.etp = 2;
+         },
+         {"etp = 2", "use etp 1"}},
         {"tp_divides_ffn",
          "llama3-8b",
          8,

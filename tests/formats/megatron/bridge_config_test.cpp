@@ -274,10 +274,21 @@ TEST(BridgeConfig, RefusesSectionsOfMoreFieldsThanAConfigurationHas) {
     }
 }
 
+TEST(BridgeConfig, ReadsAdapters) {
+    const auto adapters = [](const std::string& section) {
+        return read_bridge_config(changed(kDense, "peft: null", "peft:\n  _target_: megatron.bridge.peft.lora.LoRA\n" + section), "run.yaml", {})
+            .model.adapters;
+    };
+    EXPECT_EQ(adapters("  dim: 8\n"), (Adapters{.rank = 8, .experts = false})) << "the other defaults of peft/lora.py";
+    EXPECT_EQ(adapters("  dim: 16\n  alpha: 64\n  target_modules: [linear_qkv]\n"),
+              (Adapters{.rank = 16, .alpha = 64, .proj = false, .fc1 = false, .fc2 = false, .experts = false}));
+}
+
 TEST(BridgeConfig, RefusesByField) {
     EXPECT_THAT(refusal(changed(kDense, "  hidden_size: 4096\n", "")), HasSubstr("run_config.yaml: model.hidden_size is missing"));
     EXPECT_THAT(refusal(changed(kDense, "num_attention_heads: 32", "num_attention_heads: many")), HasSubstr("model.num_attention_heads"));
-    EXPECT_THAT(refusal(changed(kDense, "peft: null", "peft:\n  dim: 8")), HasSubstr("peft: adapters (LoRA) cannot be planned"));
+    EXPECT_THAT(refusal(changed(kDense, "peft: null", "peft:\n  _target_: megatron.bridge.peft.dora.DoRA\n  dim: 8")),
+                HasSubstr("peft: megatron.bridge.peft.dora.DoRA cannot be planned; give peft.lora.LoRA"));
     EXPECT_THAT(refusal(changed(kDense, "model:\n", "model:\n  kd_config:\n    logit_layers: [output_layer, output_layer]\n")),
                 HasSubstr("model.kd_config: distillation cannot be planned"));
     EXPECT_THAT(refusal(changed(kDense, "llama_provider.Llama3ModelProvider8B", "T5ModelProvider")),

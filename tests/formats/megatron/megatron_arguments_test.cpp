@@ -336,11 +336,22 @@ TEST(MegatronArguments, ReportsEveryProblemTogether) {
         EXPECT_THAT(text, HasSubstr(part));
 }
 
+TEST(MegatronArguments, ReadsAdaptersOfForks) {
+    EXPECT_EQ(read(kSmall + "--lora-r 8 --lora-alpha 16 --lora-target-modules linear_qkv linear_proj").model.adapters,
+              (Adapters{.rank = 8, .alpha = 16, .fc1 = false, .fc2 = false, .experts = false, .shared_by_experts = false}));
+    EXPECT_EQ(read(kSmall + "--lora-target-modules all-linear").model.adapters,
+              (Adapters{.rank = 16, .experts = false, .shared_by_experts = false}))
+        << "MindSpeed-LLM's defaults";
+    EXPECT_FALSE(read(kSmall).model.adapters);
+}
+
 TEST(MegatronArguments, RefusesWhatItCannotPlan) {
     EXPECT_THAT(refusal(kSmall + "--decoder-num-layers 4"), HasSubstr("models of an encoder and a decoder (T5) cannot be planned"));
-    EXPECT_THAT(refusal(kSmall + "--lora-r 16 --lora-target-modules linear_qkv"),
-                HasSubstr("--lora-target-modules: adapters (LoRA) cannot be planned"));
-    EXPECT_THAT(refusal(kSmall + "--lora-of-a-fork 16"), HasSubstr("--lora-of-a-fork: adapters (LoRA) cannot be planned"));
+    EXPECT_THAT(refusal(kSmall + "--lora-of-a-fork 16"), HasSubstr("--lora-of-a-fork: this flag of adapters (LoRA) is not known"));
+    EXPECT_THAT(refusal(kSmall + "--lora-r 16"), HasSubstr("--lora-r without --lora-target-modules"));
+    EXPECT_THAT(refusal(kSmall + "--lora-target-modules all-router"), HasSubstr("adapters of this module cannot be planned; use all-linear"));
+    EXPECT_THAT(refusal(kSmall + "--lora-target-modules linear_qkv --lora-modules-to-save word_embeddings"),
+                HasSubstr("modules trained next to adapters cannot be planned"));
     EXPECT_THAT(refusal(kSmall + "--export-kd-teacher-load teacher --export-kd-cfg kd.yaml"),
                 HasSubstr("--export-kd-teacher-load: distillation cannot be planned"));
     EXPECT_THAT(refusal(kSmall + "--kd --num-layers-teacher 8"), HasSubstr("--kd: distillation cannot be planned"));

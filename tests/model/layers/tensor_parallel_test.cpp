@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "model/layers/initialization.hpp"
+#include "model/ops/elementwise.hpp"
+#include "model/ops/matmul.hpp"
 #include "tests/model/layers/support.hpp"
 
 namespace mgplan::model::tensor_parallel_test {
@@ -115,6 +117,74 @@ TEST(TensorParallel, ASkippedBiasIsLeftToTheCaller) {
         EXPECT_EQ(without.dx, with.dx);
         EXPECT_EQ(without.d_weight, with.d_weight);
     }
+}
+
+/// A linear layer beside which an adapter of rank 3 stands, and the same layer with the adapter's product added to its weight.
+struct AdaptedPair {
+    OneRank rank;
+    WeightTable weights;
+    Weight frozen, in, out, merged;
+    double factor = 0;
+    LayerSite site;
+
+    AdaptedPair() : site(site_of(weights)) {
+        frozen = {.value = rank.maker.random({5, 4}), .gradient = {}};
+        in = {rank.maker.random({3, 4}), rank.maker.zeros({3, 4})};
+        out = {rank.maker.random({5, 3}), rank.maker.zeros({5, 3})};
+        factor = site.layer.adapters->factor();
+        merged = {matmul(out.value, in.value, {}, "product"), rank.maker.zeros({5, 4})};
+        scale(merged.value, factor);
+        add(frozen.value, merged.value);
+        weights.add("a.linear.weight", frozen);
+        weights.add("a.linear.adapter.linear_in.weight", in);
+        weights.add("a.linear.adapter.linear_out.weight", out);
+    }
+
+    static LayerSite site_of(const WeightTable& weights) {
+        Layer layer;
+        layer.adapters = Adapters{.rank = 3, .alpha = 7.5};
+        return {.layer = layer, .hidden = 4, .max_positions = 0, .layers = 1, .weights = weights, .prefix = "a.", .number = 0, .recompute = {}};
+    }
+
+    /// With W' = W + f·B·A: y = x·W'ᵀ, so that dB = f·dW'·Aᵀ and dA = f·Bᵀ·dW'.
+    void expect_equals_merged(const Tensor& y, const Tensor& dx, const Tensor& merged_y, const Tensor& merged_dx) const {
+        expect_close(read(y), read(merged_y), 1e-14, "y");
+        expect_close(read(dx), read(merged_dx), 1e-14, "dx");
+        const Tensor d_out = matmul(merged.gradient, in.value, {.b = true}, "gradient of B"),
+                     d_in = matmul(out.value, merged.gradient, {.a = true}, "gradient of A");
+        scale(d_out, factor);
+        scale(d_in, factor);
+        expect_close(read(out.gradient), read(d_out), 1e-14, "gradient of B");
+        expect_close(read(in.gradient), read(d_in), 1e-14, "gradient of A");
+    }
+};
+
+TEST(TensorParallel, AdaptersAreWhatTheirProductInTheWeightWouldBe) {
+    const auto both = [](const auto& adapted_of, const auto& merged_of) {
+        AdaptedPair pair;
+        const Tensor x = pair.rank.maker.random({6, 4}), dy = pair.rank.maker.random({6, 5});
+        const auto adapted = adapted_of(pair);
+        const auto merged = merged_of(pair);
+        EXPECT_TRUE(adapted.reads_input());
+        AdapterSaved saved;
+        const Tensor y = adapted.forward(pair.rank.context, x, &saved), merged_y = merged.forward(pair.rank.context, x);
+        const Tensor dx = adapted.backward(pair.rank.context, dy, x, &saved), merged_dx = merged.backward(pair.rank.context, dy, x);
+        pair.expect_equals_merged(y, dx, merged_y, merged_dx);
+    };
+    both([](const AdaptedPair& pair) { return ColumnParallelLinear(pair.site, "linear"); },
+         [](const AdaptedPair& pair) { return ColumnParallelLinear(pair.merged, {}); });
+    both([](const AdaptedPair& pair) { return RowParallelLinear(pair.site, "linear"); },
+         [](const AdaptedPair& pair) { return RowParallelLinear(pair.merged, {}); });
+    both([](const AdaptedPair& pair) { return DuplicatedLinear(pair.site, "linear"); },
+         [](const AdaptedPair& pair) { return DuplicatedLinear(pair.merged); });
+}
+
+TEST(TensorParallel, AFrozenLayerReadsNoInputInItsBackward) {
+    AdaptedPair pair;
+    const ColumnParallelLinear frozen(pair.frozen, {});
+    EXPECT_FALSE(frozen.reads_input());
+    const Tensor dy = pair.rank.maker.random({6, 5});
+    expect_close(read(frozen.backward(pair.rank.context, dy, LinearInput())), read(matmul(dy, pair.frozen.value, {}, "dx")), 1e-14, "dx");
 }
 
 TEST(TensorParallel, LinearGradientsHold) {

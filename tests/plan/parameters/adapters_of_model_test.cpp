@@ -1,0 +1,97 @@
+#include "plan/parameters/adapters_of_model.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "plan/json/model_json.hpp"
+#include "plan/parameters/parameters.hpp"
+#include "plan/text/errors.hpp"
+#include "tests/support/small_mixtures.hpp"
+#include "tests/support/small_models.hpp"
+
+namespace mgplan::adapters_of_model_test {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::string refusal(const std::string& text, const ModelSpec& model) {
+    try {
+        (void)parse_adapters(text, model, "--lora");
+        return "";
+    } catch (const ConfigError& error) {
+        return error.what();
+    }
+}
+
+TEST(Adapters, DefaultsAreThoseOfMegatronBridgeThatTheModelHas) {
+    const Adapters dense = parse_adapters("default", tests::small_llama(), "--lora");
+    EXPECT_EQ(dense, (Adapters{.experts = false}));
+    const Adapters mixture = parse_adapters("rank=16", model::small_mixture(), "--lora");
+    EXPECT_EQ(mixture, (Adapters{.rank = 16}));
+    const Adapters latent = parse_adapters("alpha=8", model::small_deepseek_v3(), "--lora");
+    EXPECT_EQ(latent, (Adapters{.alpha = 8, .qkv = false}));
+}
+
+TEST(Adapters, TargetsAreThoseNamed) {
+    EXPECT_EQ(parse_adapters("rank=4,targets=qkv,proj,alpha=2", tests::small_llama(), "--lora"),
+              (Adapters{.rank = 4, .alpha = 2, .fc1 = false, .fc2 = false, .experts = false}));
+    EXPECT_THAT(targets_in("qkv,latent,experts,fc1", tests::small_llama()), ElementsAre("qkv", "fc1"));
+}
+
+TEST(Adapters, RefusesByNameWithWhatIsPossible) {
+    const ModelSpec llama = tests::small_llama();
+    EXPECT_THAT(refusal("rank=0", llama), HasSubstr("--lora: rank = '0' is out of range; give a whole number from 1"));
+    EXPECT_THAT(refusal("alpha=x", llama), HasSubstr("--lora: alpha = 'x' is out of range"));
+    EXPECT_THAT(refusal("dropout=1", llama), HasSubstr("'dropout' is not known; write rank, alpha or targets"));
+    EXPECT_THAT(refusal("16", llama), HasSubstr("'16' is not known; write rank=16"));
+    EXPECT_THAT(refusal("targets=experts", llama), HasSubstr("has no linear layer 'experts'; use qkv, proj, fc1, fc2"));
+    EXPECT_THAT(refusal("rank=0,targets=lm_head", llama), testing::AllOf(HasSubstr("rank"), HasSubstr("lm_head"))) << "all problems together";
+}
+
+TEST(Adapters, PairsStandBehindTheirLayersAndAllElseIsFrozen) {
+    ModelSpec model = tests::small_llama();
+    model.adapters = Adapters{.rank = 4, .fc1 = false, .fc2 = false, .experts = false};
+    ParallelSizes sizes;
+    sizes.tp = 2;
+    std::vector<std::string> trained;
+    std::vector<std::vector<std::int64_t>> shapes;
+    for (const Parameter& parameter : decoder_layer_parameters(model, 0, sizes, "")) {
+        if (!parameter.trained) continue;
+        trained.push_back(parameter.name);
+        shapes.push_back(parameter.shape);
+    }
+    EXPECT_THAT(trained, ElementsAre("self_attention.linear_proj.adapter.linear_in.weight", "self_attention.linear_proj.adapter.linear_out.weight",
+                                     "self_attention.linear_qkv.adapter.linear_in.weight", "self_attention.linear_qkv.adapter.linear_out.weight"));
+    // A beside rows has its rows divided, beside columns its columns; B its rows.
+    const std::int64_t width = model.heads * model.head_dim, packed = width + 2 * model.kv_heads * model.head_dim;
+    EXPECT_THAT(shapes, ElementsAre(ElementsAre(4, width / 2), ElementsAre(model.hidden / 2, 4), ElementsAre(2, model.hidden),
+                                    ElementsAre(packed / 2, 4)));
+    for (const Parameter& parameter : chunk_parameters(model, sizes, {.embedding = true, .loss = true})) EXPECT_FALSE(parameter.trained);
+    const ParameterCount count = decoder_layer_parameter_count(model, 0, sizes);
+    EXPECT_EQ(count.trained(), 4 * width / 2 + model.hidden / 2 * 4 + 2 * model.hidden + packed / 2 * 4);
+    ModelSpec whole = model;
+    whole.adapters.reset();
+    EXPECT_EQ(count.frozen, decoder_layer_parameter_count(whole, 0, sizes).total());
+    EXPECT_EQ(trained_parameters(model), model.layers * 4 * (width + model.hidden + model.hidden + packed));
+}
+
+TEST(Adapters, ExpertsOfARankShareOneOrHaveOneEach) {
+    ModelSpec model = model::small_mixture();
+    model.adapters = Adapters{.rank = 4, .qkv = false, .proj = false, .fc1 = false, .fc2 = false};
+    ParallelSizes sizes;
+    sizes.ep = 2;
+    const std::int64_t pair = 4 * (model.hidden + 2 * model.moe->expert_ffn) + 4 * (model.moe->expert_ffn + model.hidden);
+    EXPECT_EQ(decoder_layer_parameter_count(model, 1, sizes).expert, pair);
+    model.adapters->shared_by_experts = false;
+    EXPECT_EQ(decoder_layer_parameter_count(model, 1, sizes).expert, model.moe->experts / 2 * pair);
+}
+
+TEST(Adapters, AFileOfTheModelKeepsThem) {
+    ModelSpec model = tests::small_llama();
+    model.adapters = Adapters{.rank = 8, .alpha = 16, .fc1 = false, .shared_by_experts = false};
+    EXPECT_EQ(model_from_json(model_to_json(model), "model.json").adapters, model.adapters);
+}
+
+}  // namespace
+}  // namespace mgplan::adapters_of_model_test
