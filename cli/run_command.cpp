@@ -331,6 +331,11 @@ void say_what_is_not_used(const Options& options, const RunOptions& values, cons
                                    fmt::join(unused, ", "), unused.size() == 1 ? "it" : "them");
     }
     note_assumed_architecture(plan.model, console);
+    if (plan.model.adapters && (values.weights || values.export_weights))
+        throw ConfigError(fmt::format(
+            "{}: the plan trains adapters (LoRA), whose weights no published folder holds, and frozen weights are drawn, not read, in this "
+            "version; leave the option out, or make the plan without --lora",
+            values.weights ? "--weights" : "--export-weights"));
     if (plan.model.moe && plan.model.moe->sequence_auxiliary_loss > 0)
         console.err << "mgplan: run trains without the balancing loss within each sequence that the model states\n";
     options.note_idle(console, "force", !values.export_weights, "--export-weights is not given");

@@ -259,10 +259,10 @@ constexpr auto kRules = std::to_array<Rule>({
      [](W w, L l) { return !obstacles_of_tp(w, l).empty(); },
      [](W w, L l) { return fmt::format("{}; use a tp that divides them, as 1 does", fmt::join(obstacles_of_tp(w, l), "; ")); }},
     {"adapters_suit_the_job", "adapters (LoRA) with what they are not predicted with", Level::tensor,
-     [](W w, L) { return !adapter_obstacles(w.model, w.training, false).empty(); },
-     [](W w, L) {
+     [](W w, L l) { return !adapter_obstacles(w.model, w.training, l.engine == Engine::mgplan).empty(); },
+     [](W w, L l) {
          return fmt::format("adapters (LoRA) are not predicted with {}; leave that or the adapters out",
-                            fmt::join(adapter_obstacles(w.model, w.training, false), ", "));
+                            fmt::join(adapter_obstacles(w.model, w.training, l.engine == Engine::mgplan), ", "));
      }},
     // Megatron-Bridge peft/utils.py: the rows of an adapter's first matrix are divided.
     {"tp_divides_rank_of_adapters", "tp does not divide the adapters' rank", Level::tensor,

@@ -154,7 +154,7 @@ std::vector<std::string> adapter_obstacles(const ModelSpec& model, const Trainin
     std::vector<std::string> obstacles;
     if (!model.adapters) return obstacles;
     if (const std::string_view kind = unknown_kind(typed_model(model)); !kind.empty()) obstacles.emplace_back(kind);
-    if (quantised(training.precision)) obstacles.emplace_back("quantised products (use --precision bf16)");
+    if (runs && quantised(training.precision)) obstacles.emplace_back("quantised products (use --precision bf16)");
     if (training.megatron.fully_sharded.active()) obstacles.emplace_back("sharded parameters or gradients (use --sharding optimizer)");
     if (training.megatron.weight_shards.active()) obstacles.emplace_back("weights split over neighbours");
     if (training.megatron.optimizer != OptimizerKind::adam) obstacles.emplace_back("another optimizer than Adam");

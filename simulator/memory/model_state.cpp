@@ -146,9 +146,11 @@ ModelStates::Matrices ModelStates::matrices_of(const std::vector<Parameter>& par
     return sum;
 }
 
-std::int64_t ModelStates::take_frozen(std::vector<Parameter>& parameters) {
+std::int64_t ModelStates::take_frozen(std::vector<Parameter>& parameters, bool stored_quantised) {
     std::int64_t elements = 0;
-    for (const Parameter& parameter : parameters) elements += parameter.trained ? 0 : parameter.count();
+    for (const Parameter& parameter : parameters) {
+        if (!parameter.trained && !(stored_quantised && parameter.linear_weight)) elements += parameter.count();
+    }
     std::erase_if(parameters, [](const Parameter& parameter) { return !parameter.trained; });
     return elements;
 }
@@ -241,7 +243,7 @@ ModelStates::Pieces& ModelStates::pieces_of(const Layout& layout) {
         take_parts(parameters, layout);
         Pieces::Layer layer;
         if (!in_bf16) layer.fp8 = fp8_of(parameters);
-        layer.frozen = take_frozen(parameters);
+        layer.frozen = take_frozen(parameters, workload_.training.fp8_parameters && !in_bf16);
         layer.sums = sums_of(parameters, nullptr, in_bf16);
         layer.matrices = matrices_of(parameters);
         layer.workspace = workspace_of(parameters, sizes);
@@ -264,7 +266,7 @@ const ModelStates::Ends& ModelStates::ends_of(Pieces& pieces, const Layout& layo
     auto parameters = chunk_parameters(built_for(layout), layout.sizes, contents, final_norm);
     take_parts(parameters, layout);
     ends.fp8 = fp8_of(parameters);
-    ends.frozen = take_frozen(parameters);
+    ends.frozen = take_frozen(parameters, workload_.training.fp8_parameters);
     ends.sums = sums_of(parameters, &ends.alone, false);
     ends.matrices = matrices_of(parameters);
     ends.workspace = workspace_of(parameters, layout.sizes);
@@ -380,7 +382,7 @@ ModelStateBytes ModelStates::chunk_bytes(Pieces& pieces, const Layout& layout, i
     bytes.parameters += fp8.total();
     // If weights are stored in fp8, the buffer is the first copy. With mxfp8 the weights are outside of it, and the buffer is the
     // gradients' own memory (core/distributed/param_and_grad_buffer.py, shared_buffer).
-    if (training.fp8_parameters && fp8.rowwise > 0)
+    if (training.fp8_parameters && fp8.rowwise > 0 && !workload_.model.adapters)
         bytes.parameters -= training.megatron.fp8_recipe == Fp8Recipe::mxfp8 ? numel[1] + numel[3] : fp8.rowwise;
     return bytes;
 }

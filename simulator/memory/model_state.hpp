@@ -135,8 +135,9 @@ private:
     /// in fp32 (transformer/moe/router.py, TopKRouter). MoE layers that route by a table of token ids have the table instead of biases:
     /// top_k experts of each id, int32 (its branch dev at d48bd6be, moe/router.py, tid2eid).
     [[nodiscard]] std::int64_t expert_bias_bytes(const Layout& layout, int pp_rank) const;
-    /// Takes the frozen parameters out of a list and returns their number of elements.
-    [[nodiscard]] static std::int64_t take_frozen(std::vector<Parameter>& parameters);
+    /// Takes the frozen parameters out of a list and returns their number of elements in the model's dtype. `stored_quantised`: weights of
+    /// linear layers are not among these, but their copies in fp8 alone.
+    [[nodiscard]] static std::int64_t take_frozen(std::vector<Parameter>& parameters, bool stored_quantised);
     /// Number of elements that stay in fp32 with engine megatron, whatever the model's dtype.
     [[nodiscard]] std::int64_t in_fp32_of(const std::vector<Parameter>& parameters) const;
     /// Scratch bytes with which engine mgplan's Muon orthogonalises one matrix: the maximum over some parameters, and on a stage. 0 with

@@ -159,8 +159,12 @@ bool products(const PolicyContext& context) {
            context.megatron().transformer_engine && operand(context, 1, 1).both > 0;
 }
 
+bool keeps_operands(const PolicyContext& context) {
+    return products(context) && !context.layer.adapters;
+}
+
 bool copies_core_output(const PolicyContext& context) {
-    return products(context) && context.training.format() == QuantisedFormat::delayed;
+    return keeps_operands(context) && context.training.format() == QuantisedFormat::delayed;
 }
 
 void keep_normed_inputs(LayerEditor& layer, const PolicyContext& context) {

@@ -16,7 +16,7 @@ namespace {
 /// per iteration and left out.
 class Quantiser {
 public:
-    Quantiser(LayerEditor& layer, const PolicyContext& context) : layer_(layer), context_(context) {}
+    Quantiser(LayerEditor& layer, const PolicyContext& context) : layer_(layer), context_(context), frozen_(context.layer.adapters.has_value()) {}
 
     void run() {
         forward(layer_.forward_steps());
@@ -36,7 +36,7 @@ private:
     [[nodiscard]] bool one_scale() const { return delayed() || format() == QuantisedFormat::tensorwise; }
     /// Bytes of 16-bit elements read and fp8 written for both GEMMs.
     [[nodiscard]] std::int64_t quantise(std::int64_t rows, std::int64_t columns) const {
-        return rows * columns * element() + operand(rows, columns).both;
+        return rows * columns * element() + (frozen_ ? operand(rows, columns).rowwise : operand(rows, columns).both);
     }
     /// Bytes for a rank's own rows, in the one direction that is gathered.
     [[nodiscard]] std::int64_t quantise_own(std::int64_t columns) const {
@@ -46,7 +46,7 @@ private:
     /// Bytes: one read and one written per element.
     [[nodiscard]] std::int64_t transpose(std::int64_t rows, std::int64_t columns) const {
         const Fp8OperandBytes bytes = operand(rows, columns);
-        return one_scale() ? 2 * (bytes.both - bytes.rowwise) : 0;
+        return one_scale() && !frozen_ ? 2 * (bytes.both - bytes.rowwise) : 0;
     }
 
     /// True for GEMMs of linear layers: router, gate, steps marked as unquantised and everything else stay in the storage type.
@@ -54,7 +54,7 @@ private:
         return step.kind == StepKind::op && !step.router && !step.gate && !step.unquantised && step.op.product.m > 0;
     }
     [[nodiscard]] bool gathers(const PieceStep& step, std::int64_t rows, std::int64_t columns) const {
-        return step.kind == StepKind::start && step.group == LayerGroup::tp && step.collective == model::CollectiveKind::all_gather &&
+        return step.kind == StepKind::start && !step.unquantised && step.group == LayerGroup::tp && step.collective == model::CollectiveKind::all_gather &&
                context_.sizes.sequence_parallel && step.sent == rows * columns * element();
     }
     /// Maximum distance in steps between a layer's input-gradient and weight-gradient GEMMs, with collectives between.
@@ -148,12 +148,17 @@ private:
             if (steps[i].op.grouped.groups > 0) {
                 const model::GroupedProductSizes sizes = steps[i].op.grouped;
                 steps[i].op.grouped.dtype = Dtype::fp8;
-                const std::int64_t rows = sizes.groups * sizes.k;
-                if (sizes.accumulate) i += insert_cast(steps, i, false, rows * sizes.m, quantise(rows, sizes.m));
+                const std::int64_t rows = sizes.groups * (sizes.accumulate ? sizes.k : sizes.m);
+                if (sizes.accumulate || frozen_) i += insert_cast(steps, i, false, rows * (sizes.accumulate ? sizes.m : sizes.k), quantise(rows, sizes.accumulate ? sizes.m : sizes.k));
                 continue;
             }
             if (!linear(steps[i])) continue;
             steps[i].op.product.dtype = Dtype::fp8;
+            if (frozen_) {  // the gradient, for the only product that reads it
+                const model::ProductSizes product = steps[i].op.product;
+                i += insert_cast(steps, with_collectives(steps, i), false, product.m * product.k, quantise(product.m, product.k));
+                continue;
+            }
             if (!steps[i].op.product.accumulate) continue;
             // (out, in) += gradient (rows, out) · input (rows, in)
             const std::int64_t out = steps[i].op.product.m, in = steps[i].op.product.n, rows = steps[i].op.product.k;
@@ -191,6 +196,7 @@ private:
 
     LayerEditor& layer_;
     const PolicyContext& context_;
+    bool frozen_;  ///< weights have no gradients, so that each operand has one product and is written along its rows alone
 };
 
 }  // namespace

@@ -74,9 +74,9 @@ std::vector<Case> rule_cases() {
          plain,
          [](Workload& work, Layout&) {
              work.model.adapters = Adapters{.experts = false};
-             work.training.precision = Precision::fp8;
+             work.training.megatron.optimizer = OptimizerKind::sgd;
          },
-         {"adapters (LoRA) are not predicted with quantised products (use --precision bf16)"}},
+         {"adapters (LoRA) are not predicted with another optimizer than Adam"}},
         {"tp_divides_rank_of_adapters",
          "llama3-8b",
          8,
