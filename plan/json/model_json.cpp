@@ -12,6 +12,7 @@
 #include "plan/json/model_composition_json.hpp"
 #include "plan/json/model_layers_json.hpp"
 #include "plan/model/layer_pattern.hpp"
+#include "plan/parameters/adapters_of_model.hpp"
 #include "plan/parameters/model_adapter.hpp"
 #include "plan/text/json_reader.hpp"
 #include "plan/text/text.hpp"
@@ -309,6 +310,7 @@ ModelSpec model_from_json(const Json& json, const std::string& where) {
     validate(model, where);
     check_fields_of_layers(model, where, problems);
     problems.throw_if_any();
+    check_adapters(model, where + ": adapters");
     return by_fields_if_possible(std::move(model));
 }
 

@@ -9,6 +9,7 @@
 
 #include "plan/json/enum_words.hpp"
 #include "plan/json/model_composition_json.hpp"
+#include "plan/parameters/adapters_of_model.hpp"
 #include "plan/parameters/model_adapter.hpp"
 
 namespace mgplan {
@@ -281,7 +282,10 @@ ModelSpec spec_from_layers_json(const Json& json, const std::string& where) {
         if (lost.empty() && !has_counted_layers(described)) lost = first_difference(model, described);
         return false;
     };
-    if (auto spec = spec_of_fields(model); spec && describes(*spec)) return *std::move(spec);
+    if (auto spec = spec_of_fields(model); spec && describes(*spec)) {
+        check_adapters(*spec, where + ": adapters");
+        return *std::move(spec);
+    }
     if (ModelSpec spec = spec_of_parts(model); describes(spec)) return spec;
     if (lost.empty())
         throw ConfigError(

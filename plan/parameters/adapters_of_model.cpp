@@ -138,7 +138,27 @@ Adapters parse_adapters(const std::string& text, const ModelSpec& model, const s
         reader.take(std::string_view(text).substr(begin, end - begin));
         begin = end + 1;
     }
-    return reader.finish();
+    ModelSpec adapted = model;
+    adapted.adapters = reader.finish();
+    check_adapters(adapted, where);
+    return *adapted.adapters;
+}
+
+void check_adapters(const ModelSpec& model, const std::string& where) {
+    if (!model.adapters) return;
+    Problems problems;
+    const Adapters& adapters = *model.adapters;
+    if (adapters.rank < 1 || adapters.rank > ModelLimits::hidden)
+        problems.add("{}: rank = {} is out of range; give a whole number from 1 to {}", where, adapters.rank, ModelLimits::hidden);
+    if (!(adapters.alpha > 0) || adapters.alpha > ModelLimits::multiplier)
+        problems.add("{}: alpha = {} is out of range; give a number above 0 and at most {:g}", where, adapters.alpha, ModelLimits::multiplier);
+    problems.throw_if_any();
+    if (const std::string_view kind = unknown_kind(typed_model(model)); !kind.empty())
+        problems.add("{}: adapters (LoRA) are not predicted with {}, which {} has; train all weights, without adapters", where, kind,
+                     model.name);
+    else if (trained_parameters(model) == 0)
+        problems.add("{}: no linear layer of {} has an adapter; name one of the targets", where, model.name);
+    problems.throw_if_any();
 }
 
 std::vector<std::string> targets_in(const std::string& targets, const ModelSpec& model) {
@@ -153,7 +173,6 @@ std::vector<std::string> targets_in(const std::string& targets, const ModelSpec&
 std::vector<std::string> adapter_obstacles(const ModelSpec& model, const TrainingSpec& training, bool runs) {
     std::vector<std::string> obstacles;
     if (!model.adapters) return obstacles;
-    if (const std::string_view kind = unknown_kind(typed_model(model)); !kind.empty()) obstacles.emplace_back(kind);
     if (runs && quantised(training.precision)) obstacles.emplace_back("quantised products (use --precision bf16)");
     if (training.megatron.fully_sharded.active()) obstacles.emplace_back("sharded parameters or gradients (use --sharding optimizer)");
     if (training.megatron.weight_shards.active()) obstacles.emplace_back("weights split over neighbours");

@@ -92,6 +92,7 @@ std::vector<Case> rule_cases() {
          experts,
          [](Workload& work, Layout& layout) {
              work.model.adapters = Adapters{};
+             layout.engine = Engine::megatron;
              layout.sizes.etp = 2;
          },
          {"etp = 2", "use etp 1"}},

@@ -6,6 +6,7 @@
 #include "plan/json/model_json.hpp"
 #include "plan/parameters/parameters.hpp"
 #include "plan/text/errors.hpp"
+#include "tests/support/hybrid_models.hpp"
 #include "tests/support/small_mixtures.hpp"
 #include "tests/support/small_models.hpp"
 
@@ -85,6 +86,22 @@ TEST(Adapters, ExpertsOfARankShareOneOrHaveOneEach) {
     EXPECT_EQ(decoder_layer_parameter_count(model, 1, sizes).expert, pair);
     model.adapters->shared_by_experts = false;
     EXPECT_EQ(decoder_layer_parameter_count(model, 1, sizes).expert, model.moe->experts / 2 * pair);
+}
+
+TEST(Adapters, AFileWithOthersIsRefused) {
+    const auto refused = [](ModelSpec model, const Adapters& adapters) -> std::string {
+        model.adapters = adapters;
+        try {
+            (void)model_from_json(model_to_json(model), "model.json");
+            return "";
+        } catch (const ConfigError& error) {
+            return error.what();
+        }
+    };
+    EXPECT_THAT(refused(tests::small_llama(), {.rank = 0}), HasSubstr("model.json: adapters: rank = 0 is out of range"));
+    EXPECT_THAT(refused(tests::small_llama(), {.qkv = false, .proj = false, .fc1 = false, .fc2 = false}),
+                HasSubstr("no linear layer of small-llama has an adapter"));
+    EXPECT_THAT(refused(model::small::small_mamba2(), {}), HasSubstr("not predicted with mixers that are no softmax attention"));
 }
 
 TEST(Adapters, AFileOfTheModelKeepsThem) {
