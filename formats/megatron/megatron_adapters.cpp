@@ -44,12 +44,8 @@ void read_adapters(FlagReader& flags, Job& job) {
                                  unknown);
     const std::string_view rank_flag = flags.has("--lora-rank") ? "--lora-rank" : "--lora-r";
     const std::vector<std::string> modules = flags.texts("--lora-target-modules");
-    for (const std::string_view kept : {"--lora-modules-to-save", "--lora-register-forward-hook"}) {
-        if (flags.has(kept) && kept == "--lora-modules-to-save")
-            return flags.cannot_plan("{}: modules trained next to adapters cannot be planned; leave it out", kept);
-        (void)flags.texts(kept);
-    }
-    (void)flags.has("--lora-fusion");
+    if (flags.has("--lora-modules-to-save"))
+        return flags.cannot_plan("--lora-modules-to-save: modules trained next to adapters cannot be planned; leave it out");
     if (modules.empty()) {
         for (const std::string_view flag : {rank_flag, std::string_view("--lora-alpha"), std::string_view("--lora-load")}) {
             if (!flags.has(flag)) continue;

@@ -15,6 +15,8 @@ constexpr std::array kNotComputedFlags{
               Decides::nothing},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "communication overlapped further",
               "overlap-p2p-communication-warmup-flush overlap-param-gather-with-optimizer-step", Decides::nothing},
+    FlagGroup{FlagArity::one, FlagEffect::not_computed, "dropout in front of adapters", "lora-dropout", Decides::nothing},
+    FlagGroup{FlagArity::none, FlagEffect::not_computed, "fused adapters", "lora-fusion", Decides::nothing},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "residual connection in fp32", "fp32-residual-connection"},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "saved activations divided over tp", "distribute-saved-activations"},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "Mamba-2 by separate kernels", "disable-mamba-mem-eff-path"},

@@ -17,6 +17,8 @@ constexpr std::array kFlagsWithoutEffect{
               "original-max-position-embeddings beta-fast beta-slow mtp-loss-scaling-factor rotary-seq-len-interpolation-factor "
               "no-rope-freq moe-router-score-function moe-router-bias-update-rate moe-router-topk-scaling-factor init-method-std",
               Decides::nothing},
+    FlagGroup{FlagArity::one, FlagEffect::without, "", "lora-adapter-name", Decides::nothing},
+    FlagGroup{FlagArity::many, FlagEffect::without, "", "lora-register-forward-hook", Decides::nothing},
     // Read for export: the prediction has random draws without it.
     FlagGroup{FlagArity::none, FlagEffect::without, "", "moe-router-force-load-balancing", Decides::nothing},
     // The hybrid optimizer takes PyTorch's on the host whatever it says (core/optimizer/__init__.py, d98e8a64); what the host keeps pinned
