@@ -15,7 +15,7 @@
 namespace mgplan::formats {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kModules{{{"linear_qkv", "qkv"},
+constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kAdaptedModules{{{"linear_qkv", "qkv"},
                                                                                  {"query_key_value", "qkv"},
                                                                                  {"linear_proj", "proj"},
                                                                                  {"dense", "proj"},
@@ -32,8 +32,8 @@ constexpr std::string_view kAllLinear = "all-linear";
 /// The targets of a module, as --lora spells them; "" where they are not known.
 std::string_view targets_of(std::string_view module) {
     if (std::find(kOfLatents.begin(), kOfLatents.end(), module) != kOfLatents.end()) return "latent";
-    const auto found = std::find_if(kModules.begin(), kModules.end(), [&](const auto& entry) { return entry.first == module; });
-    return found == kModules.end() ? std::string_view() : found->second;
+    const auto found = std::find_if(kAdaptedModules.begin(), kAdaptedModules.end(), [&](const auto& entry) { return entry.first == module; });
+    return found == kAdaptedModules.end() ? std::string_view() : found->second;
 }
 
 }  // namespace

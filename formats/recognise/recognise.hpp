@@ -16,7 +16,7 @@ struct Recognised {
     std::string job;        ///< "LoRA", "GRPO"; "" where the text shows none, or plain pretraining
     std::string version;    ///< "4"; "" where the text does not show it
     std::string model;      ///< name of the model as the text has it: "Qwen/Qwen3-32B"; "" where it names none
-    std::string adapters;   ///< what --lora takes, "rank=16,alpha=32"; "" where the text shows none
+    std::string adapters;   ///< as --lora takes them, "rank=16,alpha=32"; "" where the text shows none
     std::string layout;     ///< options of mgplan with the text's own numbers: "--tp 8 --pp 2"; "" where it states none
     std::string reason;     ///< why the text is not enough, as the end of a sentence; "" where the reader alone is missing
     bool states_layout;     ///< its layout is read: the model alone has to be named

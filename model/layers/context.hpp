@@ -101,7 +101,7 @@ struct RankContext {
     bool attends_packed = true;
     /// Products add biases and sum up their gradients where the device's library does (model/ops/linear.hpp); else passes of their own do.
     bool biases_in_products = true;
-    /// With sequence parallelism an adapter beside divided rows keeps the rows that ranks gathered; else its backward gathers them again.
+    /// With sequence parallelism an adapter of a weight with divided rows keeps its gathered input; else its backward gathers that again.
     bool keeps_gathered_rows = false;
     EnumSet<OffloadModule> offloaded{};  ///< modules whose inputs wait on the host between forward and backward
     /// MoE layers choose experts in turn, whatever the router says.

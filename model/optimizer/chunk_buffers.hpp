@@ -39,7 +39,7 @@ struct ChunkSharding {
 };
 
 /// Allocates the buffers of a chunk and binds its weights to them. Gradients start at zero, parameters undefined. Frozen parameters lie in one
-/// tensor, one behind the other.
+/// tensor, one after the other.
 class ChunkBuffers {
 public:
     /// With `sharding` each unit is a bucket of each buffer, whatever options.bucket_size says, and options.distributed_optimizer is on.

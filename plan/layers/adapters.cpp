@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::string_view kWeight = ".weight";
 
-/// The tensors of a pair beside one weight (out, in).
+/// The tensors of the pair that one weight (out, in) has.
 std::array<LayerTensor, 2> pair_beside(const LayerTensor& weight, std::string_view module, const Adapters& adapters) {
     const std::int64_t rank = adapters.rank;
     LayerTensor in, out;

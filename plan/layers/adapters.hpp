@@ -1,13 +1,13 @@
 #pragma once
-// Low-rank adapters beside frozen linear layers.
+// Low-rank adapters of frozen linear layers.
 
 #include "plan/layers/layer_tensor.hpp"
 
 namespace mgplan {
 
 /// Adapters of one layer (LoRA, arXiv 2106.09685): y = x Wᵀ + alpha / rank · (x Aᵀ) Bᵀ, where A (rank, in) and B (out, rank) are trained, and
-/// W and all other tensors are not. Division over tp as in Megatron-Bridge (067f987d, peft/utils.py, ParallelLinearAdapter): beside a weight
-/// whose rows are divided both have their rows divided; beside one whose columns are, A its columns and B its rows. Experts of one rank
+/// W and all other tensors are not. Division over tp as in Megatron-Bridge (067f987d, peft/utils.py, ParallelLinearAdapter): where
+/// the rows of W are divided, both have their rows divided; where its columns are, A its columns and B its rows. Experts of one rank
 /// share a pair (peft/lora.py, share_expert_adapters) or have one each (ms-swift, mcore-bridge 1.6.5, tuners/lora.py). Defaults are those of Megatron-Bridge.
 struct Adapters {
     std::int64_t rank = 32;
@@ -29,7 +29,7 @@ struct Adapters {
     [[nodiscard]] double factor() const { return alpha / static_cast<double>(rank); }
 };
 
-/// Adds the adapters' tensors, each pair behind the tensors of its linear layer, and marks all others as frozen.
+/// Adds the adapters' tensors, each pair after the tensors of its linear layer, and marks all others as frozen.
 void add_adapters(const Adapters& adapters, std::vector<LayerTensor>& tensors);
 
 }  // namespace mgplan

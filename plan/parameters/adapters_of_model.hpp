@@ -21,7 +21,7 @@ void check_adapters(const ModelSpec& model, const std::string& where);
 /// Those of the targets that the model has, in their order.
 [[nodiscard]] std::vector<std::string> targets_in(const std::string& targets, const ModelSpec& model);
 
-/// What adapters are not predicted with, or with `runs` not run, as ends of a sentence; empty without adapters.
+/// Features with which adapters are not predicted, or with `runs` not run, as ends of a sentence; empty without adapters.
 [[nodiscard]] std::vector<std::string> adapter_obstacles(const ModelSpec& model, const TrainingSpec& training, bool runs);
 
 /// "LoRA: rank 16, alpha 32 on qkv, proj; 13,631,488 of 8,043,892,736 parameters trained".
