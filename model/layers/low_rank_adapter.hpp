@@ -23,17 +23,17 @@ public:
 
     [[nodiscard]] bool defined() const { return in_.defined(); }
 
-    // Of a W with divided rows: x (rows, in) whole, y (rows, out / tp).
+    // For a W with divided rows: x (rows, in) whole, y (rows, out / tp).
     void add_to_columns(const RankContext& context, const Tensor& x, const Tensor& y, AdapterSaved& saved) const;
     /// Adds the rank's part of the gradient of x to `dx`, a partial sum over tp, and both weights' to their main gradients.
     /// `x`: the rank's rows of the layer's input, not read where the forward kept all of them.
     void columns_backward(const RankContext& context, const Tensor& dy, const Tensor& x, AdapterSaved& saved, const Tensor& dx) const;
 
-    // Of a W with divided columns: x (rows, in / tp), y (rows outside the tp region, out).
+    // For a W with divided columns: x (rows, in / tp), y (rows outside the tp region, out).
     void add_to_rows(const RankContext& context, const Tensor& x, const Tensor& y, AdapterSaved& saved) const;
     void rows_backward(const RankContext& context, const Tensor& dy, const Tensor& x, AdapterSaved& saved, const Tensor& dx) const;
 
-    // Of a W that each rank has whole: x (rows, in), y (rows, out).
+    // For a W that each rank has whole: x (rows, in), y (rows, out).
     void add_to_whole(const RankContext& context, const Tensor& x, const Tensor& y, AdapterSaved& saved) const;
     void whole_backward(const RankContext& context, const Tensor& dy, const Tensor& x, AdapterSaved& saved, const Tensor& dx) const;
 
