@@ -1,0 +1,69 @@
+// Adapters (LoRA) over the commands: planned, simulated, read from others' commands, exported and run.
+
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "say.hpp"
+
+namespace mgplan::cli::testing::lora_option_test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Json = nlohmann::ordered_json;
+
+const std::string kJob = " --world 8 --model llama3-8b --seq 2k --global-batch 16 --tp 2 --pp 1";
+
+TEST(LoraOption, StatesWhatIsTrainedAndHoldsItsStateAlone) {
+    const std::string words = "simulate --format json" + kJob;
+    const Json all = Json::parse(say(words).out), adapted = Json::parse(say(words + " --lora rank=16,targets=qkv").out);
+    // 16 rows of the input and of queries, keys and values (6144), in 32 layers.
+    EXPECT_EQ(adapted["model"]["trained_parameters"], 32 * 16 * (4096 + 6144));
+    EXPECT_FALSE(all["model"].contains("trained_parameters"));
+    const auto bytes = [](const Json& answer, const char* term) {
+        return answer["predicted"]["memory"]["breakdown"][term].get<std::int64_t>();
+    };
+    EXPECT_LT(bytes(adapted, "gradients"), bytes(all, "gradients") / 100);
+    EXPECT_LT(bytes(adapted, "optimizer"), bytes(all, "optimizer") / 100);
+    EXPECT_LT(bytes(adapted, "activations"), bytes(all, "activations"));
+    EXPECT_LT(adapted["predicted"]["iteration_seconds"], all["predicted"]["iteration_seconds"]);
+    EXPECT_THAT(say("simulate" + kJob + " --lora rank=16,targets=qkv").out,
+                HasSubstr("LoRA: rank 16, alpha 32 on qkv; 5,242,880 of 8,035,504,128 parameters trained"));
+}
+
+TEST(LoraOption, IsPlannedExportedForBridgeAndForNothingElse) {
+    const TempFile plan("lora_plan.json", "");
+    const std::string save = " --top 1 --save-plan " + plan.path();
+    EXPECT_EQ(say("plan --world 8 --model llama3-8b --global-batch 16 --lora rank=16,targets=qkv,proj" + save).code, kDone);
+    EXPECT_THAT(say("export --to bridge-overrides " + plan.path()).out,
+                AllOf(HasSubstr("peft.dim=16"), HasSubstr("peft.alpha=32"), HasSubstr("peft.target_modules=[linear_qkv,linear_proj]")));
+    expect_refused("export --to megatron-args " + plan.path(),
+                   "Megatron-LM's own flags have no adapters (LoRA); export the plan --to bridge-overrides");
+    expect_refused("run --weights folder " + plan.path(), "the plan trains adapters (LoRA)");
+    EXPECT_THAT(say("simulate " + plan.path()).out, HasSubstr("LoRA: rank 16"));
+}
+
+TEST(LoraOption, IsReadFromACommandOfMsSwift) {
+    const TempFile script("lora.sh",
+                          "megatron sft --model Qwen/Qwen2.5-7B-Instruct --tuner_type lora --lora_rank 8 --lora_alpha 32 --target_modules "
+                          "all-linear --tensor_model_parallel_size 2 --sequence_parallel true --micro_batch_size 4 --global_batch_size 16 "
+                          "--max_length 2048 --loss_scale ignore_empty_think --cross_entropy_loss_fusion true\n");
+    const Said said = say("check --top 0 --world 2 --megatron-args " + script.path());
+    EXPECT_EQ(said.code, kDone) << said.err;
+    EXPECT_THAT(said.out,
+                AllOf(HasSubstr("LoRA: rank 8, alpha 32 on qkv, proj, fc1, fc2"), HasSubstr("legal:  yes"), Not(HasSubstr("no version"))));
+}
+
+TEST(LoraOption, RefusesByName) {
+    expect_refused("plan --world 8 --model llama3-8b --lora targets=experts", "has no linear layer 'experts'; use qkv, proj, fc1, fc2");
+    expect_refused("plan --world 8 --model nemotron-h-8b --lora default", "not predicted with mixers that are no softmax attention");
+    expect_refused("simulate" + kJob + " --lora rank=5", "tp = 2");
+    expect_refused("simulate" + kJob + " --sharding full --lora default", "sharded parameters or gradients (use --sharding optimizer)");
+}
+
+}  // namespace
+}  // namespace mgplan::cli::testing::lora_option_test
