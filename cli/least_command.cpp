@@ -17,6 +17,7 @@
 #include "cli/plan_space.hpp"
 #include "cli/workload_options.hpp"
 #include "plan/layout/layout_switches.hpp"
+#include "plan/parameters/adapters_of_model.hpp"
 #include "plan/text/shell_quoting.hpp"
 #include "plan/text/text.hpp"
 #include "plan/training/offload.hpp"
@@ -60,6 +61,7 @@ public:
         find_answer();
         if (least_.given.plan) find_without();
         find_offloaded();
+        find_adapted();
         write();
         return least_.given.plan ? kDone : kNothingFits;
     }
@@ -69,6 +71,7 @@ private:
     void find_answer();
     void find_without();
     void find_offloaded();
+    void find_adapted();
     void explain_miss();
     void write();
 
@@ -224,6 +227,23 @@ void LeastRun::find_offloaded() {
     const std::int64_t most = least_.given.plan ? least_.given.workload.world : up_to_;
     if (const auto least = least_world(one, 1, most))
         least_.fixes.insert(least_.fixes.begin(), fast_on(least, one, "--offload optimizer", most));
+}
+
+/// The number with adapters in place of all weights, which trains another thing: the last row.
+void LeastRun::find_adapted() {
+    constexpr std::string_view kDefault = "default";
+    ModelSpec model = resolved_.workload.model;
+    if (model.adapters) return;
+    try {
+        model.adapters = parse_adapters(std::string(kDefault), model, "--lora");
+    } catch (const ConfigError&) {
+        return;  // of a model whose adapters are not predicted
+    }
+    if (!adapter_obstacles(model, resolved_.workload.training, resolved_.engine == Engine::mgplan).empty()) return;
+    Case one = given_;
+    one.job.lora = kDefault;
+    const std::int64_t most = least_.given.plan ? least_.given.workload.world : up_to_;
+    if (const auto least = least_world(one, 1, most)) least_.fixes.push_back(fast_on(least, one, "--lora default", most));
 }
 
 void LeastRun::write() {

@@ -76,7 +76,7 @@ TEST(Least, EachChangeIsTheAnswerWithThatOption) {
     const Json answer = least(words);
     EXPECT_EQ(answer["gpus"], 2);
     ASSERT_THAT(answer["without"], SizeIs(2));
-    ASSERT_THAT(answer["fixes"], SizeIs(1)) << "no headroom saves no GPU";
+    ASSERT_THAT(answer["fixes"], SizeIs(2)) << "no headroom saves no GPU";
     const auto expect_same = [&](const char* list, const char* key, const std::string& option) {
         const Json& found = row(answer[list], key, option);
         const Json asked = least(fmt::format("{} {}", words, option));
@@ -86,6 +86,7 @@ TEST(Least, EachChangeIsTheAnswerWithThatOption) {
     expect_same("without", "without", "--recompute none");
     expect_same("without", "without", "--sharding optimizer");
     expect_same("fixes", "fix", "--offload optimizer");
+    expect_same("fixes", "fix", "--lora default");
     EXPECT_GT(row(answer["without"], "without", "--recompute none")["gpus"], answer["gpus"]);
     EXPECT_LT(row(answer["fixes"], "fix", "--offload optimizer")["gpus"], answer["gpus"]);
 }
@@ -100,13 +101,13 @@ TEST(Least, NamesTheHeadroomWhereItTakesGpus) {
 }
 
 TEST(Least, LeavesOutChangesThatTheJobHas) {
-    const Json answer = least(fmt::format("{} --offload optimizer --recompute none --headroom 0", kSmall));
+    const Json answer = least(fmt::format("{} --offload optimizer --recompute none --headroom 0 --lora default", kSmall));
     EXPECT_THAT(answer["fixes"], SizeIs(0));
     EXPECT_THAT(answer["without"], SizeIs(0)) << "FSDP goes with no optimizer in host memory";
     const Json sharded = least(fmt::format("{} --sharding full", kSmall));
     EXPECT_THAT(sharded["without"], SizeIs(1));
-    EXPECT_THAT(sharded["fixes"], SizeIs(0));
-    EXPECT_THAT(least(fmt::format("{} --max-memory 60GiB", kSmall))["fixes"], SizeIs(1));
+    EXPECT_THAT(sharded["fixes"], SizeIs(0)) << "adapters go with no FSDP";
+    EXPECT_THAT(least(fmt::format("{} --max-memory 60GiB", kSmall))["fixes"], SizeIs(2));
 }
 
 TEST(Least, HoldsTheBatchOnAllNumbersOfGpus) {
@@ -147,7 +148,7 @@ TEST(Least, TableHasARowForEachChange) {
     EXPECT_EQ(said.err, "");
     for (const char* text :
          {"llama3-8b on dgx-h100, batch of 1,024 x 4,096 tokens, bf16\n", "2 GPUs at least, with 4.0 GiB of 79.2 GiB free", "\nas given ",
-          "\n--recompute none ", "\n--sharding optimizer ", "\n--offload optimizer ",
+          "\n--recompute none ", "\n--sharding optimizer ", "\n--offload optimizer ", "\n--lora default ",
           "--offload optimizer: without the time of the host's own update of parameters.\n",
           "next: plan --world 2 --cluster dgx-h100 --seq 4096 --global-batch 1024 "})
         EXPECT_THAT(in_one_line(said.out) + said.out, HasSubstr(text));
@@ -156,11 +157,12 @@ TEST(Least, TableHasARowForEachChange) {
     EXPECT_THAT(say(fmt::format("least {} --objective memory", kSmall)).out, HasSubstr("\nlayout: the smallest; "));
     const Said csv = say(fmt::format("least {} --format csv", kSmall));
     const auto lines = split(csv.out, '\n');
-    ASSERT_THAT(lines, SizeIs(6)) << "a header, four rows, and nothing after the last";
+    ASSERT_THAT(lines, SizeIs(7)) << "a header, five rows, and nothing after the last";
     EXPECT_THAT(lines[0],
                 ::testing::StartsWith("change,gpus,iteration_seconds,tokens_per_second_per_gpu,model_tflops_per_gpu,peak_bytes,tp,"));
     EXPECT_THAT(lines[1], ::testing::StartsWith(",2,"));
     EXPECT_THAT(lines[4], ::testing::StartsWith("--offload optimizer,1,"));
+    EXPECT_THAT(lines[5], ::testing::StartsWith("--lora default,1,"));
 }
 
 TEST(Least, RefusesWhatItCannotSearch) {
