@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include "formats/recognise/recognise.hpp"
 #include "plan/text/text.hpp"
@@ -56,16 +57,15 @@ bool takes_muon(const std::vector<std::string>& words) {
     return false;
 }
 
-/// True if a command of ms-swift trains adapters (--tuner_type lora, earlier --train_type).
-bool trains_adapters(const std::vector<std::string>& words) {
+/// What a command of ms-swift trains (--tuner_type, earlier --train_type): "" where it does not say, which trains all weights.
+std::string tuner_of(const std::vector<std::string>& words) {
     for (std::size_t i = 0; i < words.size(); ++i) {
         const std::string flag = words[i].starts_with("--") ? spelled(words[i]) : "";
         if (flag != "--tuner-type" && flag != "--train-type") continue;
         const auto equals = words[i].find('=');
-        const std::string value = equals != std::string::npos ? words[i].substr(equals + 1) : i + 1 < words.size() ? words[i + 1] : "";
-        return value == "lora";
+        return equals != std::string::npos ? words[i].substr(equals + 1) : i + 1 < words.size() ? words[i + 1] : "";
     }
-    return false;
+    return "";
 }
 
 /// The words without the flags of that list, and their values; a flag of ms-swift's length under Megatron-LM's name.
@@ -82,7 +82,10 @@ std::vector<std::string> renamed(const std::vector<std::string>& words, const La
         if (word.starts_with("--")) {
             const std::string flag = spelled(word);
             drops = std::find(dropped.begin(), dropped.end(), flag.substr(2)) != dropped.end();
-            const std::string_view now = !swift || drops ? "" : flag == "--max-length" ? "--seq-length" : flag == "--target-modules" ? "--lora-target-modules" : "";
+            const std::string_view now = !swift || drops              ? ""
+                                         : flag == "--max-length"     ? "--seq-length"
+                                         : flag == "--target-modules" ? "--lora-target-modules"
+                                                                      : "";
             if (!now.empty()) {
                 kept.push_back(std::string(now) + word.substr(flag.size()));
                 continue;
@@ -101,7 +104,11 @@ void add_launcher_flags(ArgumentWords& found, std::string_view text) {
     const auto launcher =
         std::find_if(kLaunchers.begin(), kLaunchers.end(), [&seen](const Launcher& one) { return one.framework == seen->framework; });
     if (launcher == kLaunchers.end()) return;
-    const bool adapters = launcher->framework == "ms-swift" && trains_adapters(found.words);
+    const bool swift = launcher->framework == "ms-swift";
+    const std::string tuner = swift ? tuner_of(found.words) : "";
+    const bool adapters = tuner == "lora" || tuner == "lora_llm";
+    if (swift && tuner.empty() && states(found.words, "--lora-rank"))
+        found.assumptions.emplace_back("all weights are trained: ms-swift reads --lora_rank with --tuner_type lora alone");
     found.words = renamed(found.words, *launcher, adapters);
     std::vector<std::string> added;
     for (const std::string& name : split(launcher->set, ' ')) {
@@ -120,7 +127,7 @@ void add_launcher_flags(ArgumentWords& found, std::string_view text) {
     }
     found.words.insert(found.words.end(), added.begin(), added.end());
     found.launcher = seen->framework;
-    found.set_by_launcher = std::move(added);
+    if (!added.empty()) found.assumptions.push_back(fmt::format("{} (set by {})", fmt::join(added, " "), found.launcher));
 }
 
 }  // namespace mgplan::formats

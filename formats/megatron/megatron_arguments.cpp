@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <utility>
 
 #include <fmt/ranges.h>
@@ -233,8 +234,7 @@ Job read_command(ArgumentWords found, const std::string& where, const MegatronSu
         for (const auto& part : found.missing) problems.add("{}", part);
         problems.throw_if_any();
         job.notes = std::move(found.notes);
-        if (!found.set_by_launcher.empty())
-            job.assumptions.push_back(fmt::format("{} (set by {})", fmt::join(found.set_by_launcher, " "), found.launcher));
+        std::ranges::move(found.assumptions, std::back_inserter(job.assumptions));
         return job;
     } catch (const ConfigError& error) {
         if (!problems.empty()) throw;  // all missing parts are reported

@@ -43,7 +43,7 @@ struct ArgumentWords {
     std::vector<std::string> words;                    ///< flags and their values in order
     std::string program{};                             ///< the Python file that takes them; "" if the text names none
     std::string launcher{};                            ///< the framework that adds flags by its own code (launcher_flags.hpp); "" for none
-    std::vector<std::string> set_by_launcher{};        ///< those flags, which are among the words
+    std::vector<std::string> assumptions{};            ///< sentences: those flags, which are among the words, and what it does not read
     std::vector<std::string> notes;                    ///< sentences on facts that only a run of the script would reveal
     std::vector<std::string> missing;                  ///< problems: parts of the command that may hold flags and are not known
     std::map<std::string, std::string> unresolved;     ///< variables in the words without a known value, and why

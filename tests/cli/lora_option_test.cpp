@@ -58,6 +58,19 @@ TEST(LoraOption, IsReadFromACommandOfMsSwift) {
                 AllOf(HasSubstr("LoRA: rank 8, alpha 32 on qkv, proj, fc1, fc2"), HasSubstr("legal:  yes"), Not(HasSubstr("no version"))));
 }
 
+TEST(LoraOption, SaysWhereACommandOfMsSwiftTrainsAllWeights) {
+    const std::string command =
+        "megatron sft --model Qwen/Qwen2.5-7B-Instruct --micro_batch_size 1 --global_batch_size 16 --max_length 2048 ";
+    const auto checked = [&](const std::string& more) {
+        const TempFile script("full.sh", command + more + "\n");
+        return say("check --top 0 --world 8 --megatron-args " + script.path()).out;
+    };
+    const char* note = "all weights are trained: ms-swift reads --lora_rank with --tuner_type lora alone";
+    EXPECT_THAT(checked("--lora_rank 8"), AllOf(HasSubstr(note), Not(HasSubstr("LoRA: "))));
+    EXPECT_THAT(checked("--lora_rank 8 --tuner_type full"), Not(HasSubstr("lora")));
+    EXPECT_THAT(checked("--lora_rank 8 --tuner_type lora_llm"), HasSubstr("LoRA: rank 8"));
+}
+
 TEST(LoraOption, RefusesByName) {
     expect_refused("plan --world 8 --model llama3-8b --lora targets=experts", "has no linear layer 'experts'; use qkv, proj, fc1, fc2");
     expect_refused("plan --world 8 --model nemotron-h-8b --lora default", "not predicted with mixers that are no softmax attention");
