@@ -400,6 +400,7 @@ def simulate(
     device: Literal["cuda", "cpu"] | None = ...,
     kind: str | None = ...,
     timeline: _Path | None = ...,
+    memory_snapshot: _Path | None = ...,
 ) -> Prediction:
     """Predicts memory (bytes) and time (seconds) of one layout.
 
@@ -480,6 +481,7 @@ def simulate(
     kind: pipeline schedule: none, 1f1b, interleaved, zb-h1, zb-h2, zb-v, v-half, v-min or dualpipe-v, for the time alone (default:
         the layout's).
     timeline: write a trace of the iteration for Perfetto and chrome://tracing.
+    memory_snapshot: write the replayed allocator of the fullest rank as a memory snapshot of PyTorch, for pytorch.org/memory_viz.
     """
 
 def check(
