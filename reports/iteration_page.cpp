@@ -126,13 +126,16 @@ public:
             const int row = row_of_[op.rank];
             const double begin = op.begin, end = op.end;
             if (row < 0 || end <= panel.begin || begin >= panel.end) continue;
-            const double width = box(style_of(op), row, begin, end, 2, height_ - 7);
-            if (width >= 16 && height_ > 13) {
-                numbers += svg_text(std::max(kLeft, x_of(begin)) + width / 2, row * height_ + 2 + (height_ - 7) / 2 + 3.5, "middle",
+            // The forward of a pair has the upper half of the row.
+            const double height = op.paired ? (height_ - 7) / 2 : height_ - 7, top = op.paired && op.pass != Pass::forward ? 2 + height : 2;
+            const double width = box(style_of(op), row, begin, end, top, height);
+            if (width >= 16 && height_ > 13 && height >= 9) {
+                numbers += svg_text(std::max(kLeft, x_of(begin)) + width / 2, row * height_ + top + height / 2 + 3.5, "middle",
                                     std::to_string(op.microbatch), "number");
             }
-            rows[static_cast<std::size_t>(row)].push_back(
-                Json::array({rounded(begin), rounded(end), static_cast<int>(op.pass), op.microbatch, op.chunk}));
+            Json pass = Json::array({rounded(begin), rounded(end), static_cast<int>(op.pass), op.microbatch, op.chunk});
+            if (op.paired) pass.push_back(1);
+            rows[static_cast<std::size_t>(row)].push_back(std::move(pass));
         }
         for (const simulator::DrawnTraffic& event : picture_.data_parallel) {
             if (row_of_[event.rank] >= 0) box("dp", row_of_[event.rank], event.begin, event.end, height_ - 4.5, 2.5);
@@ -184,7 +187,7 @@ public:
             for (auto bin = static_cast<std::size_t>(begin / width); bin < kBins && static_cast<double>(bin) * width < end; ++bin) {
                 const double from = std::max(begin, static_cast<double>(bin) * width),
                              to = std::min(end, static_cast<double>(bin + 1) * width);
-                bins[bin] += std::max(0.0, to - from) / width;
+                bins[bin] += std::max(0.0, to - from) / width * (op.paired ? 0.5 : 1);
             }
         }
         const double bottom = static_cast<double>(rows_.size()) * height_, column = kPlot / kBins;
@@ -395,6 +398,9 @@ std::string pipeline_section(const PipelinePicture& picture, const std::string& 
     if (split) names.emplace_back("weight", "weight gradients");
     names.insert(names.end(), {{"dp", "gradient reduction and parameter gather (thin)"}, {"optimizer", "optimizer"}, {"idle", "idle"}});
     html += legend(names);
+    if (std::ranges::any_of(picture.passes, &DrawnPass::paired))
+        html +=
+            "<p class=\"faint\">A forward above a backward: both run at the same time and hide each other's exchanges of experts.</p>\n";
     const auto panels = drawing.panels();
     if (picture.ranks > kMostDrawnRanks)
         html += fmt::format("<p class=\"faint\">Of {} pipeline ranks the first and last {} are drawn.</p>\n", picture.ranks,

@@ -608,6 +608,41 @@ TEST(SimulateCommand, DrawsAPageWithTheFiguresOfTheJson) {
     for (const char* outside : {"http:", "https:", "src=", "href=", "@import", "url("}) EXPECT_THAT(html, Not(HasSubstr(outside)));
 }
 
+// Between warm-up and cool-down each forward runs with a backward, begin and end the same.
+TEST(SimulateCommand, DrawsPairsThatHideExchangesAsTheyRun) {
+    const TempFile page("pairs.html");
+    const auto passes_of = [&](const std::string& overlap) {
+        simulate("--world 32 --model qwen3-30b-a3b --ep 8 --pp 4 --vpp 2 --global-batch 128 --engine megatron " + overlap + "--html " +
+                 page.path());
+        const std::string html = page.text(), begin = "id=\"passes\">";
+        const auto at = html.find(begin) + begin.size();
+        return Json::parse(html.substr(at, html.find("</script>", at) - at))[0]["rows"];
+    };
+    for (const Json& row : passes_of("")) {
+        for (std::size_t i = 1; i < row.size(); ++i) EXPECT_EQ(row[i].size(), 5U) << "no pairs";
+    }
+    const Json rows = passes_of("--overlap moe ");
+    for (const Json& row : rows) {
+        const auto stage = row[0].get<std::size_t>();
+        std::map<double, std::vector<Json>> pairs;  // by begin
+        std::size_t alone = 0;
+        for (std::size_t i = 1; i < row.size(); ++i) {
+            if (row[i].size() == 6U)
+                pairs[row[i][0].get<double>()].push_back(row[i]);
+            else
+                ++alone;
+        }
+        EXPECT_GT(pairs.size(), 10U) << stage;
+        EXPECT_GE(alone, 2 * (4 + 2 * (3 - stage) + 1)) << "warm-up and cool-down of stage " << stage;
+        for (const auto& [begin, pair] : pairs) {
+            ASSERT_EQ(pair.size(), 2U) << begin;
+            EXPECT_EQ(pair[0][1], pair[1][1]);
+            EXPECT_NE(pair[0][2], pair[1][2]) << "a forward and a backward";
+            EXPECT_TRUE(pair[0][3] != pair[1][3] || pair[0][4] != pair[1][4]) << "of two microbatches or chunks";
+        }
+    }
+}
+
 TEST(SimulateCommand, LongSequencesHaveNoMaskOfTheDataLoader) {
     const TempFile plan("long.json", "");
     const std::string job =

@@ -83,6 +83,29 @@ TEST(PipelineSection, DrawsEveryPassWhereItRan) {
     EXPECT_EQ(first_broken_element(html), "");
 }
 
+TEST(PipelineSection, DrawsPairsAboveEachOther) {
+    simulator::PipelinePicture picture = picture_of(1, 1, 2);  // F 0-1, F 1-2, B 2-4, B 4-6
+    EXPECT_THAT(pipeline_section(picture, "none"), Not(HasSubstr("above a backward")));
+    for (const std::size_t joined : {1U, 2U}) {
+        picture.passes[joined].begin = 1;
+        picture.passes[joined].end = 4;
+        picture.passes[joined].paired = true;
+    }
+    const std::string html = pipeline_section(picture, "none");
+    const auto forwards = boxes(html, "forward"), backwards = boxes(html, "backward");
+    ASSERT_EQ(forwards.size(), 2U);
+    ASSERT_EQ(backwards.size(), 2U);
+    EXPECT_DOUBLE_EQ(forwards[1].x, backwards[0].x);
+    EXPECT_DOUBLE_EQ(forwards[1].width, backwards[0].width);
+    EXPECT_LT(forwards[1].y, backwards[0].y);
+    EXPECT_DOUBLE_EQ(forwards[1].y, forwards[0].y);
+    EXPECT_DOUBLE_EQ(backwards[1].y, forwards[0].y) << "alone: the whole height";
+    EXPECT_THAT(html, HasSubstr("above a backward"));
+    const Json data = Json::parse(between(html, "id=\"passes\">", "</script>"));
+    EXPECT_EQ(data[0]["rows"][0][2].dump(), "[1.0,4.0,0,1,0,1]");
+    EXPECT_EQ(first_broken_element(html), "");
+}
+
 TEST(PipelineSection, OfALongIterationDrawsBothEndsAndTheWhole) {
     const std::string html = pipeline_section(picture_of(16, 8, 512), "<interleaved>");
     EXPECT_LT(html.size(), 2'500'000U);
