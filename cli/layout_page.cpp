@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "cli/simulated_schedule.hpp"
+#include "plan/layout/layout_switches.hpp"
 #include "plan/layout/switched_layout.hpp"
 #include "reports/html_page.hpp"
 #include "reports/iteration_page.hpp"
@@ -22,9 +23,14 @@ std::string layout_page(const StageMemories& memories, const Workload& work, con
     memory.stages = memories.stages;
     memory.limit_bytes = work.memory_limit;
     memory.why_no_curve = memories.why_no_timeline;
-    const std::string pipeline = timeline ? reports::pipeline_section(simulator::pipeline_picture(*timeline), schedule)
-                                          : fmt::format("<p>The iteration has more than {} passes, too many to replay one by one.</p>\n",
-                                                        simulator::kMostReplayedPasses);
+    std::string pipeline =
+        fmt::format("<p>The iteration has more than {} passes, too many to replay one by one.</p>\n", simulator::kMostReplayedPasses);
+    if (timeline) {
+        simulator::PipelinePicture picture = simulator::pipeline_picture(*timeline);
+        const Layout whole = with_all_switches(layout, work.model, work.training);
+        if (whole.switches && whole.switches->overlap_moe) simulator::join_pairs(picture, layout);
+        pipeline = reports::pipeline_section(picture, schedule);
+    }
     return reports::html_page(title, details,
                               reports::figures_section(prediction) + reports::time_section(prediction) + pipeline +
                                   reports::memory_section(memory, curve_of(memories, work.memory_limit)) +

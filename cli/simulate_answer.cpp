@@ -142,6 +142,7 @@ Json answer_json(const SimulateAnswer& answer, simulator::CostModel& model) {
     if (answer.disturbed) json["disturbed"] = disturbed_to_json(answer.disturbances, *answer.disturbed);
     if (const auto replay = model.replay_allocator(asked.layout, answer.prediction.memory.worst_stage))
         json["predicted"]["memory"]["allocator_replay"] = reports::reserved_memory_to_json(*replay);
+    if (answer.snapshot) json["memory_snapshot"] = reports::snapshot_to_json(*answer.snapshot);
     return json;
 }
 
@@ -192,7 +193,7 @@ void write_simulate_answer(const Options& options, const SimulateAnswer& answer,
                                    (flags ? reports::flag_account_text(*flags) : std::string()) + "\n" +
                                    reports::layout_text(work, layout, answer.prediction) + answer.text_of_balance() +
                                    (answer.training ? "\ntraining: " + reports::training_text(*answer.training) : std::string()) +
-                                   answer.text_of_disturbance() +
+                                   answer.text_of_disturbance() + (answer.snapshot ? reports::snapshot_text(*answer.snapshot) : "") +
                                    (answer.per_rank ? stage_memories_text(answer.memories, work.memory_limit) : std::string()) +
                                    (answer.per_rank && !answer.use.empty() ? reports::stage_use_text(answer.use) : std::string()));
     }

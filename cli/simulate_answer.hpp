@@ -15,6 +15,7 @@
 #include "plan/training/batch_schedule.hpp"
 #include "plan/workload.hpp"
 #include "planner/balanced_layout.hpp"
+#include "reports/memory_snapshot.hpp"
 #include "simulator/cost_model.hpp"
 
 namespace mgplan::cli {
@@ -40,6 +41,7 @@ struct SimulateAnswer {
     const StageMemories& memories;
     const std::vector<simulator::StageUse>& use;
     const std::optional<TrainingCourse>& training;  ///< where a command states it, and its own schedule runs undisturbed
+    const std::optional<reports::SnapshotSummary>& snapshot;
     bool per_rank;
     bool markdown;
 

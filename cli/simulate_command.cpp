@@ -33,6 +33,7 @@
 #include "planner/constraints.hpp"
 #include "planner/training_course.hpp"
 #include "reports/flag_account.hpp"
+#include "reports/memory_snapshot.hpp"
 #include "simulator/cluster_parameters.hpp"
 #include "simulator/cost_model.hpp"
 
@@ -168,9 +169,9 @@ void note_idle_options(const Options& options, const Workload& work, const Layou
 
 /// A plan contains model, batch, training options and layout: throws ConfigError for all options but those that judge or print it.
 void refuse_what_a_plan_holds(const Options& options) {
-    constexpr std::array<std::string_view, 15> kBesidePlan{"cluster",  "max-memory", "routing-skew", "per-rank",       "html",
-                                                           "markdown", "device",     "format",       "output",         "timeline",
-                                                           "kind",     "straggler",  "jitter",       "balance-stages", "seed"};
+    constexpr std::array<std::string_view, 16> kBesidePlan{
+        "cluster", "max-memory", "routing-skew",    "per-rank", "html",      "markdown", "device",         "format",
+        "output",  "timeline",   "memory-snapshot", "kind",     "straggler", "jitter",   "balance-stages", "seed"};
     Problems problems;
     for (const auto& name : options.given()) {
         if (std::find(kBesidePlan.begin(), kBesidePlan.end(), name) != kBesidePlan.end()) continue;
@@ -269,7 +270,7 @@ struct SimulateOptions {
     bool per_rank = false, balance_stages = false, markdown = false;
     DisturbanceOptions disturbances;
     std::string device = "cuda";
-    std::optional<std::string> timeline, html, kind;
+    std::optional<std::string> timeline, memory_snapshot, html, kind;
 };
 
 void declare_simulate_options(Options& options, WorkloadOptions& workload, LayoutOptions& layout, SimulateOptions& values) {
@@ -291,6 +292,8 @@ void declare_simulate_options(Options& options, WorkloadOptions& workload, Layou
                     "pipeline schedule: none, 1f1b, interleaved, zb-h1, zb-h2, zb-v, v-half, v-min or dualpipe-v, for the time alone "
                     "(default: the layout's)");
     options.output_file("timeline", values.timeline, "write a trace of the iteration for Perfetto and chrome://tracing");
+    options.output_file("memory-snapshot", values.memory_snapshot,
+                        "write the replayed allocator of the fullest rank as a memory snapshot of PyTorch, for pytorch.org/memory_viz");
 }
 
 /// Returns the whole training by a command's schedule; nothing, with a message on stderr, if one of its batches does not suit the layout.
@@ -302,6 +305,43 @@ std::optional<TrainingCourse> training_of(const SimulatedLayout& asked, simulato
         console.err << "mgplan: nothing is said of the whole training: " << error.what() << "\n";
         return std::nullopt;
     }
+}
+
+/// Throws ConfigError if the allocator of the layout's ranks is not replayed.
+void check_recordable(const Layout& layout) {
+    if (layout.engine != Engine::megatron)
+        throw ConfigError(fmt::format(
+            "--memory-snapshot replays PyTorch's allocator, and engine {} places its tensors itself; use --engine megatron, or drop "
+            "--memory-snapshot",
+            to_string(layout.engine)));
+    if (!layout.cuda_graphs.empty())
+        throw ConfigError(fmt::format(
+            "--memory-snapshot replays PyTorch's allocator, and CUDA graphs (cuda-graphs = {}) allocate from pools of their own, which are "
+            "not replayed; use a layout with --cuda-graphs none, or drop --memory-snapshot",
+            fmt::join(names_in(layout.cuda_graphs), ",")));
+}
+
+/// Writes the fullest rank's replay.
+reports::SnapshotSummary write_snapshot(const std::string& path, const Layout& layout, const simulator::MemoryPrediction& memory,
+                                        simulator::CostModel& model) {
+    const simulator::AllocatorHistory history = model.record_allocator(layout, memory.worst_stage);
+    if (!history.as_predicted)
+        throw ConfigError(fmt::format(
+            "--memory-snapshot replays Adam on the GPU with the distributed optimizer or without it: {} of parameters, gradients "
+            "and optimizer state on rank {}, where this layout has {} (FSDP, another optimizer, or state on the host); use "
+            "--sharding optimizer and --optimizer adam, or drop --memory-snapshot",
+            human_bytes(history.replayed_state), memory.worst_rank, human_bytes(history.predicted_state)));
+    if (history.record.parts.empty())
+        throw ConfigError(
+            fmt::format("--memory-snapshot: an iteration of rank {} has {} allocations (pp {}, vpp {}, groups of {} microbatches), and a "
+                        "snapshot holds at most {}; use a smaller --group-size, --vpp or --pp, or drop --memory-snapshot",
+                        memory.worst_rank, with_thousands(std::ssize(history.allocations.iteration)), layout.sizes.pp, layout.vpp,
+                        layout.group_size, with_thousands(simulator::kMostRecorded)));
+    reports::SnapshotSummary summary = reports::summary_of(history, memory.worst_rank, memory.worst_stage, layout.num_microbatches);
+    summary.file = path;
+    if (!write_output_file(path, [&](std::ostream& out) { reports::write_memory_snapshot(out, history, summary); }))
+        throw RunError(fmt::format("--memory-snapshot {}: the file cannot be written any more; is the disk full?", path));
+    return summary;
 }
 
 /// Writes the files of --timeline and --html.
@@ -336,7 +376,7 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
     declare_simulate_options(options, workload_options, layout_options, values);
     options.use_texts(console);
     if (!options.parse(args, console.out)) return kDone;
-    const auto& [plan_files, per_rank, balance_stages, markdown, disturbances, device, timeline, html, kind] = values;
+    const auto& [plan_files, per_rank, balance_stages, markdown, disturbances, device, timeline, memory_snapshot, html, kind] = values;
 
     if (markdown && (options.format() != Format::table || per_rank))
         throw ConfigError(fmt::format("--markdown is a form of the table{}; drop one of the two",
@@ -355,6 +395,7 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
     }
     const SimulatedSchedule schedule = simulated_schedule(kind.value_or("auto"), layout);
     if (timeline) check_replayable("--timeline", layout);
+    if (memory_snapshot) check_recordable(layout);
     if (disturbances.any()) check_replayable("--straggler and --jitter", layout);
     if (balance_stages && (schedule.order || layout.schedule))
         throw ConfigError(
@@ -390,6 +431,8 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
     }
     std::optional<TrainingCourse> training;
     if (!schedule.order && !disturbed) training = training_of(asked, model, console);
+    std::optional<reports::SnapshotSummary> snapshot;
+    if (memory_snapshot) snapshot = write_snapshot(*memory_snapshot, layout, prediction.memory, model);
     const SimulateAnswer answer{.asked = asked,
                                 .prediction = prediction,
                                 .schedule = schedule,
@@ -399,6 +442,7 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
                                 .memories = memories,
                                 .use = use,
                                 .training = training,
+                                .snapshot = snapshot,
                                 .per_rank = per_rank,
                                 .markdown = markdown};
     write_files(values, answer, slowdown, model);

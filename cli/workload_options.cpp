@@ -261,7 +261,8 @@ void declare_workload_options(Options& options, WorkloadOptions& values, bool wi
     if (gpus != GpuOptions::none)
         options.text("cluster", values.cluster, "NAME[,KEY=VALUE...]|FILE",
                      "a preset (mgplan clusters), with changed values (gpus_per_node, nvlink_domain, nvlink_gbytes_per_second, "
-                     "node_network_gbits_per_second, network_kind, memory_gib, host_memory_gib), or a file");
+                     "node_network_gbits_per_second, network_kind, memory_gib, host_memory_gib, memory_gbytes_per_second, bf16_tflops, "
+                     "fp8_tflops, nvfp4_tflops), or a file");
     options.integer(
         "global-batch", values.global_batch, 1, kMostSequences,
         "sequences per step (default: the model's published batch, else 4 Mi tokens, up to 16 Mi on 4,096 GPUs and more; of MoE models "

@@ -12,6 +12,7 @@
 #include "plan/layout/stage_ranks.hpp"
 #include "plan/text/text.hpp"
 #include "reports/html_page.hpp"
+#include "reports/memory_terms.hpp"
 #include "reports/prediction_json.hpp"
 #include "reports/time_terms.hpp"
 
@@ -125,13 +126,16 @@ public:
             const int row = row_of_[op.rank];
             const double begin = op.begin, end = op.end;
             if (row < 0 || end <= panel.begin || begin >= panel.end) continue;
-            const double width = box(style_of(op), row, begin, end, 2, height_ - 7);
-            if (width >= 16 && height_ > 13) {
-                numbers += svg_text(std::max(kLeft, x_of(begin)) + width / 2, row * height_ + 2 + (height_ - 7) / 2 + 3.5, "middle",
+            // The forward of a pair has the upper half of the row.
+            const double height = op.paired ? (height_ - 7) / 2 : height_ - 7, top = op.paired && op.pass != Pass::forward ? 2 + height : 2;
+            const double width = box(style_of(op), row, begin, end, top, height);
+            if (width >= 16 && height_ > 13 && height >= 9) {
+                numbers += svg_text(std::max(kLeft, x_of(begin)) + width / 2, row * height_ + top + height / 2 + 3.5, "middle",
                                     std::to_string(op.microbatch), "number");
             }
-            rows[static_cast<std::size_t>(row)].push_back(
-                Json::array({rounded(begin), rounded(end), static_cast<int>(op.pass), op.microbatch, op.chunk}));
+            Json pass = Json::array({rounded(begin), rounded(end), static_cast<int>(op.pass), op.microbatch, op.chunk});
+            if (op.paired) pass.push_back(1);
+            rows[static_cast<std::size_t>(row)].push_back(std::move(pass));
         }
         for (const simulator::DrawnTraffic& event : picture_.data_parallel) {
             if (row_of_[event.rank] >= 0) box("dp", row_of_[event.rank], event.begin, event.end, height_ - 4.5, 2.5);
@@ -183,7 +187,7 @@ public:
             for (auto bin = static_cast<std::size_t>(begin / width); bin < kBins && static_cast<double>(bin) * width < end; ++bin) {
                 const double from = std::max(begin, static_cast<double>(bin) * width),
                              to = std::min(end, static_cast<double>(bin + 1) * width);
-                bins[bin] += std::max(0.0, to - from) / width;
+                bins[bin] += std::max(0.0, to - from) / width * (op.paired ? 0.5 : 1);
             }
         }
         const double bottom = static_cast<double>(rows_.size()) * height_, column = kPlot / kBins;
@@ -255,6 +259,62 @@ std::string_view name_of(Axis axis, bool expert) {
 
 }  // namespace
 
+namespace {
+
+/// A part of a bar: its share of the bar's length in [0, 1], its name with its value, and its colour (html_page.cpp).
+struct BarPart {
+    double share = 0;
+    std::string text;
+    std::string_view style;
+};
+
+/// A bar below a line, with a legend.
+std::string bar(std::string_view id, const std::string& line, const std::vector<BarPart>& parts) {
+    std::string drawn, legend;
+    for (const BarPart& part : parts) {
+        drawn += fmt::format("<i style=\"background: var(--{}); width: {:.3f}%\" title=\"{}\"></i>", part.style, 100 * part.share,
+                             html_escaped(part.text));
+        legend += fmt::format("<span><i style=\"background: var(--{})\"></i>{}</span> ", part.style, html_escaped(part.text));
+    }
+    return fmt::format(
+        "<div id=\"{}\"><p class=\"faint\">{}</p><div class=\"stacked\" aria-hidden=\"true\">{}</div><p class=\"legend\">{}</p></div>\n",
+        id, html_escaped(line), drawn, legend);
+}
+
+/// Memory by category and compute by module. Parts below 0.5 % of a bar have no entry.
+std::string bars_section(const simulator::Prediction& prediction) {
+    constexpr double kSmallest = 0.005;
+    const simulator::MemoryPrediction& memory = prediction.memory;
+    const auto bytes = static_cast<double>(std::max(memory.limit_bytes, memory.worst.peak_bytes()));
+    std::vector<BarPart> parts;
+    for (const MemoryTerm& term : memory_terms(memory.worst.breakdown)) {
+        const double share = static_cast<double>(term.bytes) / bytes;
+        if (share >= kSmallest) parts.push_back({share, fmt::format("{} {}", term.name, human_bytes(term.bytes)), term.style});
+    }
+    std::string html = "<div class=\"split\">\n" +
+                       bar("memory-bar",
+                           fmt::format("memory of rank {}: {} of {}{}", memory.worst_rank, human_bytes(memory.worst.peak_bytes()),
+                                       human_bytes(memory.limit_bytes), memory.worst.routing ? ", with even routing" : ""),
+                           parts);
+    parts.clear();
+    using simulator::kComputeModules;
+    constexpr std::array<std::string_view, kComputeModules.size()> kColours{
+        "parameters", "activations", "gradients", "optimizer", "communication", "workspace", "ep", "dp", "weight", "other"};
+    for (const ModuleUse& use : longest_modules(prediction.time)) {
+        if (use.share < kSmallest) continue;
+        const auto module = std::ranges::find(kComputeModules, use.name.json, &simulator::ModuleName::json) - kComputeModules.begin();
+        parts.push_back(
+            {use.share, fmt::format("{} {}", use.name.text, human_seconds(use.seconds)), kColours[static_cast<std::size_t>(module)]});
+    }
+    if (!parts.empty())
+        html += bar("module-bar",
+                    fmt::format("compute of stage {}: {}", prediction.time.slowest_stage, human_seconds(prediction.time.compute_seconds)),
+                    parts);
+    return html + "</div>\n";
+}
+
+}  // namespace
+
 std::string figures_section(const simulator::Prediction& prediction) {
     const auto& t = prediction.time;
     const auto& m = prediction.memory;
@@ -271,7 +331,7 @@ std::string figures_section(const simulator::Prediction& prediction) {
     card("exposed communication", fmt::format("{:.1f} %", 100 * t.exposed.total() / t.iteration_seconds), human_seconds(t.exposed.total()));
     card("peak memory", human_bytes(m.deciding_bytes()),
          fmt::format("of {}{}", human_bytes(m.limit_bytes), m.fits() ? "" : ": does not fit"));
-    return html + "</div>\n";
+    return html + "</div>\n" + bars_section(prediction);
 }
 
 namespace {
@@ -338,6 +398,9 @@ std::string pipeline_section(const PipelinePicture& picture, const std::string& 
     if (split) names.emplace_back("weight", "weight gradients");
     names.insert(names.end(), {{"dp", "gradient reduction and parameter gather (thin)"}, {"optimizer", "optimizer"}, {"idle", "idle"}});
     html += legend(names);
+    if (std::ranges::any_of(picture.passes, &DrawnPass::paired))
+        html +=
+            "<p class=\"faint\">A forward above a backward: both run at the same time and hide each other's exchanges of experts.</p>\n";
     const auto panels = drawing.panels();
     if (picture.ranks > kMostDrawnRanks)
         html += fmt::format("<p class=\"faint\">Of {} pipeline ranks the first and last {} are drawn.</p>\n", picture.ranks,

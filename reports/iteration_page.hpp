@@ -10,7 +10,8 @@
 
 namespace mgplan::reports {
 
-/// Iteration, throughput, MFU, bubble and peak in one row.
+/// Iteration, throughput, MFU, bubble and peak in one row; below them a bar of the memory by category, as long as the GPU's memory, and one
+/// of the compute by module.
 [[nodiscard]] std::string figures_section(const simulator::Prediction& prediction);
 
 /// Every part of the iteration as one bar and a table, exposed communication by group below it, and the prediction as JSON

@@ -182,6 +182,10 @@ std::optional<ReservedMemory> CostModel::replay_allocator(const Layout& layout, 
     return state_of(layout).memory.replay_megatron(layout, pp_rank);
 }
 
+AllocatorHistory CostModel::record_allocator(const Layout& layout, int pp_rank) {
+    return state_of(layout).memory.record_megatron(layout, pp_rank);
+}
+
 const Calibration& CostModel::calibration() const {
     return state_->calibration;
 }

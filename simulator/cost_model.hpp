@@ -114,6 +114,8 @@ public:
     [[nodiscard]] const LayerCosts& costs(const Layout& layout);
     /// Replays PyTorch's allocator over iterations of a stage's rank with engine megatron; nothing for engine mgplan.
     [[nodiscard]] std::optional<ReservedMemory> replay_allocator(const Layout& layout, int pp_rank);
+    /// The same replay, event by event and with labels. Only for engine megatron.
+    [[nodiscard]] AllocatorHistory record_allocator(const Layout& layout, int pp_rank);
     [[nodiscard]] const Calibration& calibration() const;
 
 private:

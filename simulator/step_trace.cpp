@@ -128,4 +128,26 @@ PipelinePicture pipeline_picture(const LayoutTimeline& timeline) {
     return picture;
 }
 
+void join_pairs(PipelinePicture& picture, const Layout& layout) {
+    std::vector<std::vector<DrawnPass*>> ranks(static_cast<std::size_t>(picture.ranks));
+    for (DrawnPass& pass : picture.passes) ranks[pass.rank].push_back(&pass);
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+        std::vector<DrawnPass*>& passes = ranks[rank];
+        std::ranges::stable_sort(passes, {}, &DrawnPass::begin);
+        const std::int64_t behind = picture.ranks - 1 - static_cast<std::int64_t>(rank);
+        const std::int64_t alone = picture.ranks == 1 ? 1
+                                   : layout.vpp == 1  ? behind
+                                                      : (layout.vpp - 1) * layout.group_size + 2 * behind + 1;
+        for (auto i = static_cast<std::size_t>(alone); i + 1 < passes.size(); i += 2) {
+            DrawnPass &first = *passes[i], &second = *passes[i + 1];
+            constexpr double kWait = 0.01;  // of both passes
+            const bool waits = second.begin - first.end > kWait * (second.end - first.begin);
+            if ((first.pass == Pass::forward) == (second.pass == Pass::forward) || waits) continue;
+            second.begin = first.begin;
+            first.end = second.end;
+            first.paired = second.paired = true;
+        }
+    }
+}
+
 }  // namespace mgplan::simulator

@@ -20,4 +20,10 @@ namespace mgplan::simulator {
 /// Returns all passes, to be drawn. The timeline must have its details.
 [[nodiscard]] PipelinePicture pipeline_picture(const LayoutTimeline& timeline);
 
+/// Joins each forward and backward that run concurrently (--overlap-moe-expert-parallel-comm): both get the begin of the first and the end
+/// of the second. The timeline has them one after the other, in the time of both. Megatron-LM pairs the passes between warm-up and
+/// cool-down (core/pipeline_parallel/schedules.py, combined_1f1b.py), without a pipeline all but the first forward and the last backward. A
+/// pass that waits for its input stays alone.
+void join_pairs(PipelinePicture& picture, const Layout& layout);
+
 }  // namespace mgplan::simulator

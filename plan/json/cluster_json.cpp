@@ -1,11 +1,13 @@
 #include "plan/json/cluster_json.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <map>
 #include <optional>
 #include <system_error>
+#include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -84,6 +86,15 @@ std::map<std::string, std::string> sources_from_json(JsonReader& parent) {
 
 constexpr const char* kNvlinkKey = "nvlink_gbytes_per_second";
 constexpr const char* kNodeNetworkKey = "node_network_gbits_per_second";
+constexpr const char* kMemoryRateKey = "memory_gbytes_per_second";
+
+/// Keys of peak rates. fp16 has the rate of bf16 where it had it before.
+struct PeakKey {
+    const char* key;
+    Precision precision;
+};
+constexpr std::array kPeakKeys{PeakKey{"bf16_tflops", Precision::bf16}, PeakKey{"fp8_tflops", Precision::fp8},
+                               PeakKey{"nvfp4_tflops", Precision::nvfp4}};
 
 /// The key that a word of --cluster means. Two keys had names that left open whether they count bits or bytes; plans that are saved hold
 /// them.
@@ -105,6 +116,26 @@ std::optional<double> read_real(Problems& problems, const std::string& key, cons
     return value;
 }
 
+/// Sets a peak rate. A measured product keeps its share of it.
+void apply_peak(ClusterSpec& cluster, const PeakKey& peak, const std::string& text, Problems& problems) {
+    const auto before = cluster.peak_flops.find(peak.precision);
+    if (before == cluster.peak_flops.end()) {
+        problems.add("--cluster: {} = '{}' changes a rate that {} does not have; leave it out", peak.key, text.substr(0, 60), cluster.name);
+        return;
+    }
+    const auto tflops = read_real(problems, peak.key, text, limits::kPeakFlops.low / 1e12, limits::kPeakFlops.high / 1e12);
+    if (!tflops) return;
+    const double old = before->second;
+    std::vector<Precision> changed{peak.precision};
+    if (const auto half = cluster.peak_flops.find(Precision::fp16); half != cluster.peak_flops.end() && half->second == old)
+        changed.push_back(Precision::fp16);
+    for (const Precision precision : changed) {
+        cluster.peak_flops[precision] = *tflops * 1e12;
+        if (const auto product = cluster.measured_products.find(precision); product != cluster.measured_products.end())
+            product->second *= *tflops * 1e12 / old;
+    }
+}
+
 /// The figures a user changes. Each is applied to the preset in a fixed order, so that the order of words is free.
 void apply_overrides(ClusterSpec& cluster, const std::map<std::string, std::string>& given, Problems& problems) {
     const auto note = [&](const char* field, const std::string& key) {
@@ -120,6 +151,17 @@ void apply_overrides(ClusterSpec& cluster, const std::map<std::string, std::stri
         if (const auto gib = read_real(problems, "host_memory_gib", given.at("host_memory_gib"), 0.01, 1048576)) {
             cluster.host_memory_bytes = std::llround(*gib * kGib);
             note("host_memory_bytes", "host_memory_gib");
+        }
+    }
+    for (const PeakKey& peak : kPeakKeys) {
+        if (!given.contains(peak.key)) continue;
+        apply_peak(cluster, peak, given.at(peak.key), problems);
+        note("peak_flops", peak.key);
+    }
+    if (given.contains(kMemoryRateKey)) {
+        if (const auto gbytes = read_real(problems, kMemoryRateKey, given.at(kMemoryRateKey), 0.001, 1e7)) {
+            cluster.memory_bandwidth = *gbytes * 1e9;
+            note("memory_bandwidth", kMemoryRateKey);
         }
     }
     double node_network = cluster.network.bandwidth * cluster.gpus_per_node;
@@ -332,6 +374,7 @@ ClusterSpec load_cluster(const std::string& text) {
     // Without a cluster the values are still read, so that their problems are reported along with the unknown name.
     ClusterSpec stand_in;
     stand_in.network.bandwidth = 1e9;
+    for (const PeakKey& peak : kPeakKeys) stand_in.peak_flops[peak.precision] = 1e12;
     ClusterSpec changed = cluster.value_or(stand_in);
     apply_overrides(changed, given, problems);
     problems.throw_if_any();
@@ -341,7 +384,11 @@ ClusterSpec load_cluster(const std::string& text) {
 }
 
 std::vector<std::string> cluster_keys() {
-    return {"gpus_per_node", "host_memory_gib", "memory_gib", "network_kind", kNodeNetworkKey, "nvlink_domain", kNvlinkKey};
+    std::vector<std::string> keys{"gpus_per_node", "host_memory_gib", kMemoryRateKey,  "memory_gib",
+                                  "network_kind",  kNodeNetworkKey,   "nvlink_domain", kNvlinkKey};
+    for (const PeakKey& peak : kPeakKeys) keys.emplace_back(peak.key);
+    std::sort(keys.begin(), keys.end());
+    return keys;
 }
 
 bool is_cluster_key(const std::string& word) {

@@ -26,10 +26,11 @@ namespace mgplan {
 [[nodiscard]] std::vector<ClusterSpec> cluster_presets();
 
 /// Reads "dgx-a100-80g,node_network_gbits_per_second=800,gpus_per_node=4" or a file's path; "h100" is dgx-h100, as far as one preset has
-/// that GPU. Keys: gpus_per_node, nvlink_domain, memory_gib, node_network_gbits_per_second (of the whole node; once node_network_gbps),
-/// nvlink_gbytes_per_second (per GPU and direction; once nvlink_gbps), network_kind (or network). A change of gpus_per_node keeps the
-/// node's network unless that is given too, and the NVLink domain where it was larger than a node. Throws ConfigError (unknown preset with
-/// nearest names, unknown key, value out of range).
+/// that GPU. Keys: bf16_tflops, fp8_tflops and nvfp4_tflops (dense),
+/// memory_gbytes_per_second, gpus_per_node, nvlink_domain, memory_gib, node_network_gbits_per_second (of the whole node; once
+/// node_network_gbps), nvlink_gbytes_per_second (per GPU and direction; once nvlink_gbps), network_kind (or network). A change of
+/// gpus_per_node keeps the node's network unless that is given too, and the NVLink domain where it was larger than a node. Throws
+/// ConfigError (unknown preset with nearest names, unknown key, value out of range).
 [[nodiscard]] ClusterSpec load_cluster(const std::string& text);
 
 /// Names of the keys that load_cluster() reads, in alphabetical order, and true for each of them or an earlier name of one.

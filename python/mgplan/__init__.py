@@ -76,7 +76,8 @@ def simulate(model: Any = None, world: Any = None, cluster: Any = None, *, megat
 
     Of a model with `world` and pins (tp=4, pp=2, micro_batch=1; what is not pinned is 1 or off); of a plan in place of the model: a
     Plan, a plan file's path or contents, without a world; or of Megatron-LM flags (`megatron_args`, see check). ``fits`` says whether it
-    fits; ``predicted`` holds all figures. per_rank=True adds answer["ranks"].
+    fits; ``predicted`` holds all figures. per_rank=True adds answer["ranks"], memory_snapshot="job.pickle" (which
+    torch.cuda._memory_viz and pytorch.org/memory_viz read) answer["memory_snapshot"] with its peaks.
     """
     words, texts = _job(pins | {"world": world}, cluster, routing_skew)
     if megatron_args is not None:

@@ -400,12 +400,14 @@ def simulate(
     device: Literal["cuda", "cpu"] | None = ...,
     kind: str | None = ...,
     timeline: _Path | None = ...,
+    memory_snapshot: _Path | None = ...,
 ) -> Prediction:
     """Predicts memory (bytes) and time (seconds) of one layout.
 
     Of a model with `world` and pins (tp=4, pp=2, micro_batch=1; what is not pinned is 1 or off); of a plan in place of the model: a
     Plan, a plan file's path or contents, without a world; or of Megatron-LM flags (`megatron_args`, see check). ``fits`` says whether it
-    fits; ``predicted`` holds all figures. per_rank=True adds answer["ranks"].
+    fits; ``predicted`` holds all figures. per_rank=True adds answer["ranks"], memory_snapshot="job.pickle" (which
+    torch.cuda._memory_viz and pytorch.org/memory_viz read) answer["memory_snapshot"] with its peaks.
 
     Pins:
 
@@ -480,6 +482,7 @@ def simulate(
     kind: pipeline schedule: none, 1f1b, interleaved, zb-h1, zb-h2, zb-v, v-half, v-min or dualpipe-v, for the time alone (default:
         the layout's).
     timeline: write a trace of the iteration for Perfetto and chrome://tracing.
+    memory_snapshot: write the replayed allocator of the fullest rank as a memory snapshot of PyTorch, for pytorch.org/memory_viz.
     """
 
 def check(

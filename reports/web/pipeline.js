@@ -12,10 +12,11 @@
       const x = (event.clientX - box.left) * scale, y = (event.clientY - box.top) * scale;
       const at = panel.begin + (x - panel.left) / panel.plot * (panel.end - panel.begin);
       const row = panel.rows[Math.floor(y / panel.row)];
-      const pass = row && row.slice(1).find(p => p[0] <= at && at < p[1]);
+      const upper = y % panel.row < panel.row / 2;  // the forward's half of a pair
+      const pass = row && row.slice(1).find(p => p[0] <= at && at < p[1] && (!p[5] || (p[2] === 0) === upper));
       if (!pass) return hide();
       bubble.textContent = "stage " + row[0] + ": " + names[pass[2]] + " of microbatch " + pass[3] + ", chunk " + pass[4] + ": " +
-        seconds(pass[1] - pass[0]) + " from " + seconds(pass[0]);
+        seconds(pass[1] - pass[0]) + " from " + seconds(pass[0]) + (pass[5] ? ", with a " + names[1 - pass[2]] : "");
       bubble.style.left = Math.min(event.clientX - box.left + 12, Math.max(0, box.width - bubble.offsetWidth)) + "px";
       bubble.style.top = (event.clientY - box.top + 16) + "px";
       bubble.style.visibility = "visible";

@@ -1,57 +1,113 @@
 "use strict";
 const start = JSON.parse(document.getElementById("start").textContent);
 const byId = id => document.getElementById(id);
-// A slider moves by factors of two around the value at the start: 16 times less to 64 times more.
-const sliders = ["world", "global_batch", "sequence"].map(name => {
-  const values = [], first = start[name];
-  for (let k = -4; k <= 6; ++k) {
-    const value = first * 2 ** k;
-    if (Number.isInteger(value)) values.push(value);
+// Fields of a request; those of `shown` are for this page alone.
+const asked = ["model", "cluster", "figures", "world", "global_batch", "sequence", "precision", "recompute", "cuda_graphs", "sharding", "restrict"];
+const shown = ["tokens", "price"], fields = asked.concat(shown);
+for (const [name, list] of [["model", start.models], ["cluster", start.clusters]]) {
+  for (const each of list) byId(name).add(new Option(each));
+}
+const set = (name, value) => {
+  const field = byId(name);
+  if (field.options && !Array.from(field.options).some(option => option.value === value)) field.add(new Option(value || start.own[name], value), 0);
+  field.value = value;
+};
+// The address holds all fields, and A's request: it shows the same on a server that was started with another job.
+const address = new URLSearchParams(location.search);
+for (const name of fields) set(name, address.has(name) ? address.get(name) : String(start.fields[name] || ""));
+let kept = address.get("a");
+
+const query = () => {
+  const words = new URLSearchParams();
+  for (const name of asked) if (byId(name).value.trim() !== "") words.set(name, byId(name).value.trim());
+  return words;
+};
+const remember = () => {
+  const words = new URLSearchParams();
+  for (const name of fields) words.set(name, byId(name).value.trim());
+  if (kept) words.set("a", kept);
+  history.replaceState(null, "", "?" + words);
+};
+// "15T" as a number; NaN for other text.
+const count = text => {
+  const found = /^([0-9.]+)\s*([kMBGT]?)$/.exec(text.trim());
+  return found ? Number(found[1]) * {"": 1, k: 1e3, M: 1e6, B: 1e9, G: 1e9, T: 1e12}[found[2]] : NaN;
+};
+// Days and cost of the first plan, from the data of the search in a frame.
+const price = (frame, line, world) => {
+  const data = frame.contentDocument && frame.contentDocument.getElementById("search"), tokens = count(byId("tokens").value);
+  line.textContent = "";
+  if (!data || !(tokens > 0)) return;
+  const search = JSON.parse(data.textContent), seconds = tokens / (search.tokens * world) * search.columns.seconds[0];
+  const hours = seconds * world / 3600, rate = Number(byId("price").value);
+  line.textContent = "#1: " + (seconds / 86400).toFixed(1) + " days, " + Math.round(hours).toLocaleString("en-US") + " GPU-hours" +
+    (rate > 0 ? ", " + Math.round(hours * rate).toLocaleString("en-US") + " at " + rate + " a GPU-hour" : "");
+};
+const priceAll = () => {
+  price(byId("search"), byId("cost"), Number(byId("world").value));
+  if (kept) price(byId("search-a"), byId("cost-a"), Number(new URLSearchParams(kept).get("world")));
+};
+byId("search").addEventListener("load", priceAll);
+byId("search-a").addEventListener("load", priceAll);
+
+// The answer to a request, again and again while other searches run.
+const answer = async (words, signal) => {
+  for (;;) {
+    const found = await fetch("/plan?" + words, {signal});
+    if (found.status !== 503) return {ok: found.ok, text: await found.text()};
+    await new Promise(done => setTimeout(done, 500));
   }
-  const slider = byId(name), shown = document.querySelector("output[for=" + name + "]");
-  slider.min = 0;
-  slider.max = values.length - 1;
-  slider.value = values.indexOf(first);
-  const say = () => {
-    shown.textContent = values[slider.value].toLocaleString("en-US");
-    slider.setAttribute("aria-valuetext", shown.textContent);
-  };
-  slider.addEventListener("input", say);
-  say();
-  return {name, value: () => values[slider.value]};
-});
-const precisions = byId("precision");
-if (!Array.from(precisions.options).some(option => option.value === start.precision)) precisions.add(new Option(start.precision));
-precisions.value = start.precision;
-const frame = byId("search"), state = byId("state");
+};
+const state = byId("state");
+const say = (text, wrong) => {
+  state.className = wrong ? "wrong" : "";
+  state.textContent = text;
+};
+const gone = "mgplan serve does not answer any more; start it again.";
 let asking = null, later = 0;
 const ask = async () => {
   if (asking) asking.abort();  // the server ends a search whose reader has gone
-  const mine = asking = new AbortController(), query = new URLSearchParams();
-  for (const slider of sliders) query.set(slider.name, slider.value());
-  query.set("precision", byId("precision").value);
-  query.set("restrict", byId("restrict").value.trim());
-  state.className = "";
-  state.textContent = "searching …";
+  const mine = asking = new AbortController();
+  remember();
+  say("searching …", false);
   try {
-    let answer = await fetch("/plan?" + query, {signal: mine.signal});
-    while (answer.status === 503) {
-      await new Promise(done => setTimeout(done, 500));
-      answer = await fetch("/plan?" + query, {signal: mine.signal});
-    }
-    const text = await answer.text();
+    const found = await answer(query(), mine.signal);
     if (asking !== mine) return;
-    state.className = answer.ok ? "" : "wrong";
-    state.textContent = answer.ok ? "" : text;
-    if (answer.ok) frame.srcdoc = text;
+    say(found.ok ? "" : found.text, !found.ok);
+    if (found.ok) byId("search").srcdoc = found.text;
   } catch (error) {
-    if (error.name === "AbortError") return;
-    state.className = "wrong";
-    state.textContent = "mgplan serve does not answer any more; start it again.";
+    if (error.name !== "AbortError") say(gone, true);
   }
 };
-byId("job").addEventListener("input", () => {
-  clearTimeout(later);
-  later = setTimeout(ask, 300);
+const showKept = async () => {
+  byId("side-a").hidden = byId("name-b").hidden = !kept;
+  if (!kept) return;
+  byId("job-a").textContent = Array.from(new URLSearchParams(kept)).map(([name, value]) => name.replace("_", " ") + " " + value).join(", ");
+  try {
+    const found = await answer(kept);
+    if (found.ok) byId("search-a").srcdoc = found.text;
+    else byId("cost-a").textContent = found.text;
+  } catch {
+    byId("cost-a").textContent = gone;
+  }
+};
+byId("keep").addEventListener("click", () => {
+  kept = query().toString();
+  remember();
+  showKept();
 });
-ask();
+byId("drop").addEventListener("click", () => {
+  kept = null;
+  remember();
+  showKept();
+});
+byId("job").addEventListener("input", event => {
+  clearTimeout(later);
+  if (shown.includes(event.target.id)) {
+    remember();
+    priceAll();
+  } else {
+    later = setTimeout(ask, 300);
+  }
+});
+ask().then(showKept);

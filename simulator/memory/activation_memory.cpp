@@ -302,14 +302,23 @@ RankPasses ActivationMemory::passes(const Layout& layout, int pp_rank) {
     return passes;
 }
 
-IterationTrace ActivationMemory::tensors(const Layout& layout, int pp_rank) {
+IterationTrace ActivationMemory::tensors(const Layout& layout, int pp_rank, bool named) {
     const SplitChunks& split = state_->splits.chunks(layout);
+    const std::optional<ChunkRecompute> recompute = State::recompute_of(layout);
     std::vector<const ChunkRecipe*> chunks;
-    for (const int number : kinds_of(split, layout, pp_rank)) chunks.push_back(&state_->recipe(layout, number));
-    IterationTrace trace = chunk_traces(state_->layers.tensor_steps(layout), chunks);
+    std::vector<NumberedChunk> numbered;
+    for (const int number : kinds_of(split, layout, pp_rank)) {
+        const std::int64_t first = layout.split->chunk(pp_rank, static_cast<int>(chunks.size())).first_decoder;
+        if (named) numbered.push_back({chunk_steps(state_->splits.contents(number), State::address(recompute)), first});
+        chunks.push_back(&state_->recipe(layout, number));
+    }
+    IterationTrace trace = chunk_traces(state_->layers.tensor_steps(layout, named), chunks, numbered);
     const Held held = state_->held(layout, split, pp_rank);
     auto before = -static_cast<std::int64_t>(held.tensors.size());
-    for (const RankPasses::Held& tensor : held.tensors) trace.tensors.push_back({tensor.bytes, before++, -1});
+    for (const RankPasses::Held& tensor : held.tensors) {
+        trace.tensors.push_back({tensor.bytes, before++, -1});
+        if (named) trace.names.push_back({tensor.tensor, "held throughout"});
+    }
     return trace;
 }
 

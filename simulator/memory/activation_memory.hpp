@@ -83,8 +83,9 @@ public:
     [[nodiscard]] PassesPeak peak(const Layout& layout, int pp_rank);
     /// The profiles of which peak() consists; played over the schedule they have the same peak.
     [[nodiscard]] RankPasses passes(const Layout& layout, int pp_rank);
-    /// Trace of a rank's passes per tensor, each chunk once; tensors held throughout are taken before the passes and kept.
-    [[nodiscard]] IterationTrace tensors(const Layout& layout, int pp_rank);
+    /// Trace of a rank's passes per tensor, each chunk once; tensors held throughout are taken before the passes and kept. `named`: with
+    /// IterationTrace::names.
+    [[nodiscard]] IterationTrace tensors(const Layout& layout, int pp_rank, bool named = false);
     /// Difference between the peak of a microbatch and the peak while decoder layers run: the extra memory of output layer and loss. For a
     /// layout without a pipeline.
     [[nodiscard]] std::int64_t excess_of_head(const Layout& layout);

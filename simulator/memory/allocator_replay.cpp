@@ -63,14 +63,17 @@ public:
         : allocations_(allocations), events_(events_of(allocations)), live_(allocations.size(), -1) {}
 
     /// Stops and returns false if the allocator reserves `enough` or more.
-    bool play(CachingAllocator& allocator, std::int64_t enough) {
+    bool play(CachingAllocator& allocator, std::int64_t enough, ReplayRecord* record) {
+        if (record != nullptr) record->parts.push_back({record->events.size(), record->live_bytes});
         for (const Event& event : events_) {
             std::int64_t& number = live_[event.allocation];
             if (event.take) {
                 if (number >= 0) continue;
                 number = allocator.allocate(allocations_[event.allocation].bytes);
+                if (record != nullptr) add(*record, event, allocator.place_of(number));
                 if (allocator.reserved_bytes() >= enough) return false;
             } else if (number >= 0) {
+                if (record != nullptr) add(*record, event, allocator.place_of(number));
                 allocator.free(number);
                 number = -1;
             }
@@ -103,6 +106,13 @@ private:
     /// True if the allocation is live when the tape ends.
     [[nodiscard]] static bool lasts(const Allocation& one) { return one.returned < one.taken; }
 
+    void add(ReplayRecord& record, const Event& event, const BlockPlace& place) const {
+        record.events.push_back({event.take ? ReplayRecord::Action::take : ReplayRecord::Action::give_back, event.allocation, place});
+        record.live_bytes += (event.take ? 1 : -1) * allocations_[event.allocation].bytes;
+        std::int64_t& peak = record.parts.back().peak_bytes;
+        peak = std::max(peak, record.live_bytes);
+    }
+
     std::span<const Allocation> allocations_;
     std::vector<Event> events_;
     std::vector<std::int64_t> live_;
@@ -114,8 +124,8 @@ constexpr std::size_t kBehind = kBefore + 1;
 
 class Player {
 public:
-    Player(const IterationTrace& trace, const RankSchedule& schedule, const model::SendDepth& depth)
-        : trace_(trace), schedule_(schedule), depth_(depth) {
+    Player(const IterationTrace& trace, const RankSchedule& schedule, const model::SendDepth& depth, std::vector<PlayedTensor>* origins)
+        : trace_(trace), schedule_(schedule), depth_(depth), origins_(origins) {
         const std::size_t count = trace.tensors.size();
         oldest_.resize(count, kNone);
         latest_.resize(count, kNone);
@@ -134,7 +144,11 @@ public:
 
     std::vector<Allocation> play() {
         for (const Event& event : before_) event.take ? take(event.allocation) : give_back(event.allocation);
-        for (const PipelineOp& op : schedule_.ops) run(signed_chunk(op));
+        for (const PipelineOp& op : schedule_.ops) {
+            running_ = op;
+            run(signed_chunk(op));
+        }
+        running_.reset();
         for (std::deque<std::size_t>* sent : {&sent_forward_, &sent_backward_}) {
             for (const std::size_t tensor : *sent) give_back(tensor);
         }
@@ -190,6 +204,7 @@ private:
         (is_open(tensor) ? next_[latest_[tensor]] : oldest_[tensor]) = played_.size();
         latest_[tensor] = played_.size();
         next_.push_back(kNone);
+        if (origins_ != nullptr) origins_->push_back({tensor, running_});
         played_.push_back({trace_.tensors[tensor].bytes, clock_++, -1});
     }
     void give_back(std::size_t tensor) {
@@ -201,6 +216,8 @@ private:
     const IterationTrace& trace_;
     const RankSchedule& schedule_;
     model::SendDepth depth_;
+    std::vector<PlayedTensor>* origins_;
+    std::optional<PipelineOp> running_;
     std::deque<std::size_t> sent_forward_, sent_backward_;  ///< open messages, oldest first
     std::vector<std::size_t> taken_in_, returned_in_;
     std::vector<Event> before_, behind_;
@@ -222,9 +239,15 @@ ReservedMemory replay_allocator(std::span<const Allocation> setup, std::span<con
 
 std::optional<ReservedMemory> replay_allocator_within(double most_fragmentation, std::span<const Allocation> setup,
                                                       std::span<const Allocation> iteration, int iterations,
-                                                      const CachingAllocatorOptions& options) {
+                                                      const CachingAllocatorOptions& options, ReplayRecord* record) {
     MGPLAN_ASSERT(iterations >= 1, "at least one iteration is played");
     CachingAllocator allocator(options);
+    if (record != nullptr) {
+        allocator.watch([record](std::int64_t segment, std::int64_t bytes) {
+            using enum ReplayRecord::Action;
+            record->events.push_back({bytes > 0 ? take_segment : give_segment_back, 0, {segment, 0, std::abs(bytes)}});
+        });
+    }
     Tape before(setup), tape(iteration);
     // The maximum reserved never shrinks, so its ratio to an upper bound of the allocated peak is enough.
     std::int64_t enough = std::numeric_limits<std::int64_t>::max();
@@ -233,10 +256,10 @@ std::optional<ReservedMemory> replay_allocator_within(double most_fragmentation,
                                                                             tape.kept_at_most(allocator) + tape.passing_at_most(allocator));
         enough = static_cast<std::int64_t>(std::ceil(static_cast<double>(most) * (1 + most_fragmentation))) + 1;
     }
-    if (!before.play(allocator, enough)) return std::nullopt;
+    if (!before.play(allocator, enough, record)) return std::nullopt;
     ReservedMemory memory;
     for (int i = 0; i < iterations; ++i) {
-        if (!tape.play(allocator, enough)) return std::nullopt;
+        if (!tape.play(allocator, enough, record)) return std::nullopt;
         const std::int64_t reserved = allocator.peak_reserved_bytes();
         if (i == 0) memory.first = reserved;
         const bool steady = i > 0 && reserved == memory.steady;
@@ -247,8 +270,9 @@ std::optional<ReservedMemory> replay_allocator_within(double most_fragmentation,
     return memory;
 }
 
-std::vector<Allocation> play_allocations(const IterationTrace& trace, const RankSchedule& schedule, const model::SendDepth& depth) {
-    return Player(trace, schedule, depth).play();
+std::vector<Allocation> play_allocations(const IterationTrace& trace, const RankSchedule& schedule, const model::SendDepth& depth,
+                                         std::vector<PlayedTensor>* origins) {
+    return Player(trace, schedule, depth, origins).play();
 }
 
 }  // namespace mgplan::simulator

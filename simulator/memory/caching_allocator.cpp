@@ -127,6 +127,7 @@ void CachingAllocator::release_free_segments() {
         pool->erase_if([this](const Free& free) {
             if (!is_whole_segment(*free.block)) return false;
             reserved_ -= free.bytes;
+            if (watcher_) watcher_(free.block->segment, -free.bytes);
             unused_.push_back(free.block);
             return true;
         });
@@ -140,6 +141,7 @@ CachingAllocator::Block* CachingAllocator::new_segment(bool small, std::int64_t 
     block->segment = segments_++;
     block->small = small;
     reserved_ += block->bytes;
+    if (watcher_) watcher_(block->segment, block->bytes);
     return block;
 }
 

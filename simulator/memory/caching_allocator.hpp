@@ -9,8 +9,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <optional>
+#include <utility>
 #include <vector>
+
+#include "simulator/memory/allocator_history.hpp"
 
 namespace mgplan::simulator {
 
@@ -34,6 +38,17 @@ public:
     /// Allocates `bytes` (> 0); returns a number that identifies the allocation until it is freed.
     std::int64_t allocate(std::int64_t bytes);
     void free(std::int64_t allocation);
+
+    /// Receives each segment taken from the driver, and with negative bytes each one that is freed. Segments are numbered from 0.
+    using SegmentWatcher = std::function<void(std::int64_t segment, std::int64_t bytes)>;
+    /// Not called for expandable segments.
+    void watch(SegmentWatcher watcher) { watcher_ = std::move(watcher); }
+
+    /// `allocation` must be live.
+    [[nodiscard]] BlockPlace place_of(std::int64_t allocation) const {
+        const Block& block = *live_[static_cast<std::size_t>(allocation)];
+        return {block.segment, block.offset, block.bytes};
+    }
 
     /// The largest block that an allocation of `bytes` may occupy: a remainder too small for a block stays with it.
     [[nodiscard]] std::int64_t largest_block(std::int64_t bytes) const;
@@ -127,6 +142,7 @@ private:
     void release_free_segments();
 
     CachingAllocatorOptions options_;
+    SegmentWatcher watcher_;
     Pool small_, large_;
     std::deque<Block> blocks_;           ///< all that were ever created
     std::vector<Block*> unused_;         ///< blocks that were merged into others, to be reused

@@ -27,9 +27,18 @@ std::vector<Block> blocks_of(std::size_t layers, const ChunkRecompute* full) {
     return blocks;
 }
 
-/// Merges equal steps in sequence.
-void add(std::vector<ChunkStep>& steps, std::size_t slot, std::int64_t count = 1) {
+/// Steps of a pass and their layers.
+struct PassSteps {
+    std::vector<ChunkStep>& steps;
+    std::vector<std::int32_t>& layers;
+};
+
+/// Merges equal steps in sequence. `layer`: of the first of `count` consecutive layers; kOutside for none.
+constexpr std::size_t kOutside = static_cast<std::size_t>(-1);
+void add(PassSteps& pass, std::size_t slot, std::int64_t count = 1, std::size_t layer = kOutside) {
     if (count == 0) return;
+    for (std::int64_t i = 0; i < count; ++i) pass.layers.push_back(layer == kOutside ? -1 : static_cast<std::int32_t>(layer++));
+    std::vector<ChunkStep>& steps = pass.steps;
     if (!steps.empty() && steps.back().slot == slot)
         steps.back().count += count;
     else
@@ -37,37 +46,39 @@ void add(std::vector<ChunkStep>& steps, std::size_t slot, std::int64_t count = 1
 }
 
 /// Frees the streams of a block's layers, or takes them again; the block's output stays. `first`: free_streams or take_streams.
-void add_streams(const ChunkContents& contents, const Block& block, LayerStep first, std::vector<ChunkStep>& steps) {
+void add_streams(const ChunkContents& contents, const Block& block, LayerStep first, PassSteps& steps) {
     for (std::size_t i = block.begin, next = i; i < block.end; i = next) {
         while (next < block.end && contents.layers[next] == contents.layers[i]) ++next;
         const auto count = static_cast<std::int64_t>(next - i);
         const std::size_t streams = slots::of_layer(contents.layers[i], first);
         const bool last = next == block.end;
-        add(steps, streams, last ? count - 1 : count);
-        add(steps, streams + 1, last ? 1 : 0);
-        add(steps, streams + 2, count);
+        add(steps, streams, last ? count - 1 : count, i);
+        add(steps, streams + 1, last ? 1 : 0, next - 1);
+        add(steps, streams + 2, count, i);
     }
 }
 
-void add_decoder(const ChunkContents& contents, const ChunkRecompute* full, ChunkSteps& steps) {
+void add_decoder(const ChunkContents& contents, const ChunkRecompute* full, PassSteps& forward, PassSteps& backward) {
     const auto layer = [&](std::size_t i, LayerStep step) { return slots::of_layer(contents.layers[i], step); };
     const bool streams = full != nullptr && full->streams;
     const std::vector<Block> blocks = blocks_of(contents.layers.size(), full);
     for (const Block& block : blocks) {
         for (std::size_t i = block.begin; i < block.end; ++i) {
-            add(steps.forward, layer(i, !block.recomputed  ? LayerStep::forward
-                                        : i == block.begin ? LayerStep::forward_keeping_input
-                                                           : LayerStep::forward_keeping_nothing));
+            add(forward,
+                layer(i, !block.recomputed  ? LayerStep::forward
+                         : i == block.begin ? LayerStep::forward_keeping_input
+                                            : LayerStep::forward_keeping_nothing),
+                1, i);
         }
-        if (streams) add_streams(contents, block, LayerStep::free_streams, steps.forward);
+        if (streams) add_streams(contents, block, LayerStep::free_streams, forward);
     }
     for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
-        if (streams) add_streams(contents, *block, LayerStep::take_streams, steps.backward);
+        if (streams) add_streams(contents, *block, LayerStep::take_streams, backward);
         if (block->recomputed) {
-            for (std::size_t i = block->begin; i < block->end; ++i) add(steps.backward, layer(i, LayerStep::forward));
-            add(steps.backward, slots::kGive);  // the block's output is not needed again
+            for (std::size_t i = block->begin; i < block->end; ++i) add(backward, layer(i, LayerStep::forward), 1, i);
+            add(backward, slots::kGive);  // the block's output is not needed again
         }
-        for (std::size_t i = block->end; i-- > block->begin;) add(steps.backward, layer(i, LayerStep::backward));
+        for (std::size_t i = block->end; i-- > block->begin;) add(backward, layer(i, LayerStep::backward), 1, i);
     }
 }
 
@@ -81,7 +92,7 @@ std::int64_t traced_depth(std::int64_t depth, std::int64_t depths) {
 
 ChunkSteps chunk_steps(const ChunkContents& contents, const ChunkRecompute* full) {
     ChunkSteps steps;
-    std::vector<ChunkStep>&f = steps.forward, &b = steps.backward;
+    PassSteps f{steps.forward, steps.forward_layers}, b{steps.backward, steps.backward_layers};
     const bool again = recomputes_prediction(full);
     const std::size_t predictions = slots::kPredictions + (again ? slots::kStepsOfPrediction : 0);
     const auto part = [&](Piece piece, std::int64_t depth) {
@@ -102,7 +113,7 @@ ChunkSteps chunk_steps(const ChunkContents& contents, const ChunkRecompute* full
         add(b, part(Piece::mtp_front, i) + 1);
     }
     if (contents.loss) add(b, norm + 1);
-    add_decoder(contents, full, steps);
+    add_decoder(contents, full, f, b);
     if (contents.loss) add(f, norm);
     for (std::int64_t i = 0; i < contents.mtp; ++i) {
         add(f, part(Piece::mtp_front, i));

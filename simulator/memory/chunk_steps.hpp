@@ -92,6 +92,8 @@ struct ChunkStep {
 
 struct ChunkSteps {
     std::vector<ChunkStep> forward, backward;  ///< without two equal steps in sequence
+    /// Decoder layer of the chunk in which each single step runs, from 0; -1 outside of them. One element for each of a step's `count`.
+    std::vector<std::int32_t> forward_layers, backward_layers;
 };
 
 /// `full`: null without full recompute and without blocks. The order of model/pipeline/pipeline_executor.cpp, model/layers/model_chunk.cpp

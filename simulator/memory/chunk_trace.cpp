@@ -7,6 +7,8 @@
 #include <string_view>
 #include <utility>
 
+#include "plan/text/errors.hpp"
+
 namespace mgplan::simulator {
 namespace {
 
@@ -15,12 +17,37 @@ using slots::LayerStep;
 /// Owner of ids; those of a trace's tensors follow.
 constexpr std::int64_t kIds = 1, kTensorsOfTrace = std::int64_t{1} << 32U;
 
+/// The module of Megatron-core that a piece belongs to; of a layer its name within the layer.
+std::string_view module_name(Piece piece) {
+    switch (piece) {
+        case Piece::embedding:
+            return "embedding";
+        case Piece::attention:
+            return "self_attention";
+        case Piece::recurrent:
+            return "mixer";
+        case Piece::dense:
+        case Piece::mixture:
+            return "mlp";
+        case Piece::norm:
+            return "decoder.final_layernorm";
+        case Piece::loss:
+            return "output_layer";
+        case Piece::mtp_embedding:
+        case Piece::mtp_front:
+        case Piece::mtp_end:
+        case Piece::mtp_rest:
+            return "mtp";
+    }
+    return {};
+}
+
 /// Tensors of the pieces of one trace.
 class PieceTensors {
 public:
-    /// `owner`: of the trace's first tensor.
-    PieceTensors(const LayerKinds& kinds, const PieceTrace& trace, std::int64_t owner)
-        : kinds_(kinds), trace_(trace), owner_(owner), changes_(trace.tensors) {}
+    /// `owner`: of the trace's first tensor. `named`: keeps names.
+    PieceTensors(const LayerKinds& kinds, const PieceTrace& trace, std::int64_t owner, bool named)
+        : kinds_(kinds), trace_(trace), owner_(owner), named_(named), changes_(trace.tensors) {}
 
     TensorTrace operator()(const PieceRange& range) const {
         std::int64_t first_norm = range.end;
@@ -31,11 +58,13 @@ public:
         const bool norm_alone = (attention && kinds_.attention_norm_alone) || (range.piece == Piece::mixture && kinds_.mixture_norm_alone);
         TensorTrace events;
         for (const auto& [when, returned, tensor] : changes_.changes(range.begin, range.end)) {
-            if (returned)
+            if (returned) {
                 events.free(tensor->bytes, owner_of(*tensor, range));
-            else
-                events.take(tensor->bytes, owner_of(*tensor, range),
-                            tensor->name == "gathered streams" || (norm_alone && tensor->name == kNormOutput && when == first_norm));
+                continue;
+            }
+            events.take(tensor->bytes, owner_of(*tensor, range),
+                        tensor->name == "gathered streams" || (norm_alone && tensor->name == kNormOutput && when == first_norm));
+            if (named_) events.names.push_back({tensor->name, module_name(range.piece)});
         }
         return events;
     }
@@ -57,6 +86,7 @@ private:
     const LayerKinds& kinds_;
     const PieceTrace& trace_;
     std::int64_t owner_;
+    bool named_;
     TraceProfiles changes_;
 };
 
@@ -70,6 +100,25 @@ std::int64_t bytes_of_losses(const PieceTrace& trace) {
             bytes = tensor.bytes;
     }
     return bytes;
+}
+
+/// Sets the layers of a chunk's names. `values`: of its steps, by slot.
+void set_layers(TensorTrace& chunk, const std::vector<TensorTrace>& values, const NumberedChunk& numbered) {
+    std::size_t tensor = 0;
+    const auto walk = [&](const std::vector<ChunkStep>& steps, const std::vector<std::int32_t>& layers) {
+        auto layer = layers.begin();
+        for (const ChunkStep& step : steps) {
+            for (std::int64_t i = 0; i < step.count; ++i, ++layer) {
+                const std::size_t end = tensor + values[step.slot].tensors.size();
+                for (; tensor < end; ++tensor) {
+                    if (*layer >= 0) chunk.names[tensor].layer = numbered.first_layer + *layer;
+                }
+            }
+        }
+    };
+    walk(numbered.steps.forward, numbered.steps.forward_layers);
+    walk(numbered.steps.backward, numbered.steps.backward_layers);
+    MGPLAN_ASSERT(tensor == chunk.names.size(), "every tensor of a chunk belongs to one of its steps");
 }
 
 }  // namespace
@@ -104,6 +153,7 @@ void append(TensorTrace& work, const TensorTrace& next, std::int64_t times) {
         }
         for (const Allocation& tensor : next.tensors)
             work.tensors.push_back({tensor.bytes, tensor.taken + events, tensor.returned < 0 ? -1 : tensor.returned + events});
+        work.names.insert(work.names.end(), next.names.begin(), next.names.end());
         for (TensorTrace::Open tensor : next.live) {
             tensor.at += tensors;
             work.live.push_back(tensor);
@@ -126,10 +176,11 @@ TensorTrace keeping(TensorTrace forward, std::int64_t stream, bool input) {
     return forward;
 }
 
-StepTable<TensorTrace> tensor_steps(const LayerKinds& kinds, const ShardTraces& traces, const PieceSizes& sizes, std::int64_t stream) {
+StepTable<TensorTrace> tensor_steps(const LayerKinds& kinds, const ShardTraces& traces, const PieceSizes& sizes, std::int64_t stream,
+                                    bool named) {
     StepTable<TensorTrace> steps(stream, kinds.size());
     std::int64_t owner = 0;
-    const auto tensors_of = [&](const PieceTrace& trace) { return PieceTensors(kinds, trace, owner += kTensorsOfTrace); };
+    const auto tensors_of = [&](const PieceTrace& trace) { return PieceTensors(kinds, trace, owner += kTensorsOfTrace, named); };
     const auto values_of = [&](const PieceTrace& trace) { return piece_values<TensorTrace>(trace, tensors_of(trace)); };
     ShardValues<TensorTrace> pieces;
     const auto add = [&](const std::vector<LayerHalf>& halves, const auto& of_halves, auto& into) {
@@ -147,9 +198,14 @@ StepTable<TensorTrace> tensor_steps(const LayerKinds& kinds, const ShardTraces& 
     }
     std::vector<TensorTrace>& values = steps.values;
     const std::int64_t ids = sizes.rows() * bytes_of(Dtype::int32);
-    values[slots::kTakeIds].take(ids, kIds);
+    const auto take = [&](TensorTrace& step, std::int64_t bytes, const TensorName& name, std::int64_t of = TensorTrace::kHandedOn) {
+        step.take(bytes, of);
+        if (named) step.names.push_back(name);
+    };
+    take(values[slots::kTakeIds], ids, {"tokens, targets", "batch"}, kIds);
     values[slots::kFreeIds].free(ids, kIds);
-    for (const std::size_t slot : {slots::kReceive, slots::kReceiveGradient}) values[slot].take(stream);
+    take(values[slots::kReceive], stream, {"received hidden states", "pipeline"});
+    take(values[slots::kReceiveGradient], stream, {"received gradient", "pipeline"});
     values[slots::kGive].free(stream);
     if (const std::int64_t losses = bytes_of_losses(*traces.ends); losses > 0) values[slots::kLosses].free(losses);
     for (std::size_t i = 0; i < kinds.size(); ++i) {
@@ -157,21 +213,24 @@ StepTable<TensorTrace> tensor_steps(const LayerKinds& kinds, const ShardTraces& 
         // The latest stream is the output of a block.
         for (std::int64_t half = 0, halves = stream_use(kinds, kinds.kinds[i]).halves; half < halves; ++half) {
             of(LayerStep::free_streams).free(stream, TensorTrace::kHandedOn, 1);
-            of(LayerStep::take_streams).take(stream);
+            take(of(LayerStep::take_streams), stream, {"recomputed streams", "hyper_connection"});
             if (half == 0) continue;
             of(LayerStep::free_streams_but_output).free(stream, TensorTrace::kHandedOn, 1);
-            of(LayerStep::take_streams_but_output).take(stream);
+            take(of(LayerStep::take_streams_but_output), stream, {"recomputed streams", "hyper_connection"});
         }
-        for (const TensorTrace::Open& tensor : of(LayerStep::forward).live) {
+        const TensorTrace& forward = of(LayerStep::forward);
+        for (const TensorTrace::Open& tensor : forward.live) {
             if (!tensor.input) continue;
             of(LayerStep::free_inputs).free(tensor.bytes, tensor.owner);
-            of(LayerStep::take_inputs).take(tensor.bytes, tensor.owner);
+            take(of(LayerStep::take_inputs), tensor.bytes, named ? forward.names[static_cast<std::size_t>(tensor.at)] : TensorName{},
+                 tensor.owner);
         }
     }
     return steps;
 }
 
-IterationTrace chunk_traces(const StepTable<TensorTrace>& shard, std::span<const ChunkRecipe* const> chunks) {
+IterationTrace chunk_traces(const StepTable<TensorTrace>& shard, std::span<const ChunkRecipe* const> chunks,
+                            std::span<const NumberedChunk> numbered) {
     struct Chunk {
         TensorTrace whole;
         std::int64_t forward = 0;             ///< time at which the backward begins
@@ -183,6 +242,7 @@ IterationTrace chunk_traces(const StepTable<TensorTrace>& shard, std::span<const
         const std::int64_t forward = passes.forward.events;
         TensorTrace& whole = list.emplace_back(Chunk{std::move(passes.forward), forward, {}}).whole;
         append(whole, passes.backward);
+        if (!numbered.empty()) set_layers(whole, shard.values, numbered[list.size() - 1]);
         for (const TensorTrace::Open& tensor : whole.live) whole.tensors[static_cast<std::size_t>(tensor.at)].returned = whole.events++;
     }
     IterationTrace trace;
@@ -200,9 +260,11 @@ IterationTrace chunk_traces(const StepTable<TensorTrace>& shard, std::span<const
     for (const TracedPass& pass : trace.passes) {
         const Chunk& chunk = list[static_cast<std::size_t>(std::abs(pass.op)) - 1];
         const auto at = [&](std::int64_t when) { return when + chunk.shift[when < chunk.forward ? 0 : 1]; };
-        for (const Allocation& tensor : chunk.whole.tensors) {
-            if ((tensor.taken < chunk.forward) == (pass.op > 0))
-                trace.tensors.push_back({tensor.bytes, at(tensor.taken), at(tensor.returned)});
+        for (std::size_t i = 0; i < chunk.whole.tensors.size(); ++i) {
+            const Allocation& tensor = chunk.whole.tensors[i];
+            if ((tensor.taken < chunk.forward) != (pass.op > 0)) continue;
+            trace.tensors.push_back({tensor.bytes, at(tensor.taken), at(tensor.returned)});
+            if (!numbered.empty()) trace.names.push_back(chunk.whole.names[i]);
         }
     }
     return trace;

@@ -28,6 +28,7 @@ struct TensorTrace {
 
     std::int64_t events = 0;          ///< times are those of allocations and frees, from 0
     std::vector<Allocation> tensors;  ///< in order
+    std::vector<TensorName> names;    ///< of `tensors`; empty unless requested
     std::vector<Open> live, frees;    ///< in order
 
     void take(std::int64_t bytes, std::int64_t owner = kHandedOn, bool input = false);
@@ -47,12 +48,20 @@ struct ShardTraces {
     std::vector<TracePointer> mixers, feed_forwards;
     TracePointer ends, prediction;
 };
-/// `stream`: bytes of the residual stream.
+/// `stream`: bytes of the residual stream. `named`: keeps TensorTrace::names, without layers.
 [[nodiscard]] StepTable<TensorTrace> tensor_steps(const LayerKinds& kinds, const ShardTraces& traces, const PieceSizes& sizes,
-                                                  std::int64_t stream);
+                                                  std::int64_t stream, bool named = false);
+
+/// Steps of a chunk by layer, and the index of its first decoder layer in the model.
+struct NumberedChunk {
+    ChunkSteps steps;
+    std::int64_t first_layer = 0;
+};
 
 /// Every chunk of a rank forward, then every chunk backward in reverse. Live bytes are those of chunk_profile() at any time; tensors sent
 /// to another stage are freed at the end of their pass, and everything left at the end of the backward. O(tensors of all layers · log).
-[[nodiscard]] IterationTrace chunk_traces(const StepTable<TensorTrace>& shard, std::span<const ChunkRecipe* const> chunks);
+/// `numbered`: of each chunk, for a shard with names; else empty.
+[[nodiscard]] IterationTrace chunk_traces(const StepTable<TensorTrace>& shard, std::span<const ChunkRecipe* const> chunks,
+                                          std::span<const NumberedChunk> numbered = {});
 
 }  // namespace mgplan::simulator

@@ -280,16 +280,51 @@ struct LayoutMemory::State {
                                     : kAssumedFragmentation;
     }
 
-    std::optional<ReservedMemory> replay(const Layout& layout, int pp_rank, double most_fragmentation) {
-        IterationTrace trace = activations.tensors(layout, pp_rank);
-        // The libraries' scratch is allocated before everything else in the iteration.
+    /// Allocations of a stage's passes, and what lasts besides them. `named`: with names. `further_state`: bytes of model state that the
+    /// setup does not allocate.
+    IterationTrace rank_trace(const Layout& layout, int pp_rank, bool named, std::int64_t further_state) {
+        IterationTrace trace = activations.tensors(layout, pp_rank, named);
         std::int64_t first = 0;
         for (const Allocation& tensor : trace.tensors) first = std::min(first, tensor.taken);
-        trace.tensors.push_back({lasting_workspace(layout), --first, -1});
+        const auto take_first = [&](std::int64_t bytes, std::string_view tensor) {
+            trace.tensors.push_back({bytes, --first, -1});
+            if (named) trace.names.push_back({tensor, "held throughout"});
+        };
+        // The libraries' scratch is allocated before everything else in the iteration.
+        take_first(lasting_workspace(layout), "workspace of libraries");
         // The buffers of gathered weights are allocated first, too, and stay. They depend on switches that are not in the key: as part of
         // the trace they distinguish the replays of different layouts.
-        for (const std::int64_t bytes : model_states.gather_buffers(layout, pp_rank)) trace.tensors.push_back({bytes, --first, -1});
-        const std::int64_t limit = workload.memory_limit - overhead.bytes(layout, pp_rank) + spared_by_offloading(layout);
+        for (const std::int64_t bytes : model_states.gather_buffers(layout, pp_rank)) take_first(bytes, "gathered weights");
+        if (further_state > 0) take_first(further_state, quantised(workload.training.precision) ? "quantised weights" : "optimizer state");
+        return trace;
+    }
+
+    /// Bytes of the device available for the allocator's segments.
+    std::int64_t segments_limit(const Layout& layout, int pp_rank) {
+        return workload.memory_limit - overhead.bytes(layout, pp_rank) + spared_by_offloading(layout);
+    }
+
+    AllocatorHistory record(const Layout& layout, int pp_rank) {
+        const ModelStateBytes& state = model_states.of(layout, pp_rank);
+        // Padding of the optimizer's shards is predicted, and no tensor: up to 64 elements of 4 bytes in each of four buffers.
+        constexpr std::int64_t kPadding = std::int64_t{64} * 4 * 4;
+        std::int64_t replayed = 0, padding = state.alone() / 1000;
+        for (const auto& list : {megatron_setup(workload, layout, pp_rank), megatron_moments(workload, layout, pp_rank, 0)}) {
+            for (const Allocation& tensor : list) replayed += tensor.returned < 0 ? tensor.bytes : 0;
+            padding += kPadding * std::ssize(list);
+        }
+        for (const std::int64_t buffer : model_states.gather_buffers(layout, pp_rank)) replayed += buffer;
+        const std::int64_t further = state.alone() - replayed > padding ? state.alone() - replayed : 0;
+        AllocatorHistory history = simulator::record_megatron(workload, layout, pp_rank, rank_trace(layout, pp_rank, true, further),
+                                                              state.update, segments_limit(layout, pp_rank));
+        history.offloaded_bytes = spared_by_offloading(layout);
+        history.predicted_state = state.alone();
+        history.replayed_state = replayed;
+        history.as_predicted = replayed - state.alone() <= padding;
+        return history;
+    }
+
+    std::optional<ReservedMemory> replay(const Layout& layout, int pp_rank, double most_fragmentation) {
         ReplayKey key{layout.sizes,
                       layout.split,
                       layout.vpp,
@@ -298,8 +333,8 @@ struct LayoutMemory::State {
                       layout.num_microbatches,
                       &model_states,
                       model_states.of(layout, pp_rank).update,
-                      limit,
-                      std::move(trace)};
+                      segments_limit(layout, pp_rank),
+                      rank_trace(layout, pp_rank, false, 0)};
         return shared.replays->of(std::move(key), most_fragmentation, [&](const ReplayKey& one) {
             return simulator::replay_megatron(workload, layout, pp_rank, one.trace, one.update, one.limit, most_fragmentation);
         });
@@ -566,6 +601,10 @@ RankProbe LayoutMemory::megatron_ops(const Layout& layout, int pp_rank) {
 
 ReservedMemory LayoutMemory::replay_megatron(const Layout& layout, int pp_rank) {
     return *state_->replay(layout, pp_rank, kAnyFragmentation);
+}
+
+AllocatorHistory LayoutMemory::record_megatron(const Layout& layout, int pp_rank) {
+    return state_->record(layout, pp_rank);
 }
 
 std::int64_t LayoutMemory::offloaded_bytes(const Layout& layout) {

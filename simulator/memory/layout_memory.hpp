@@ -10,6 +10,7 @@
 #include "plan/workload.hpp"
 #include "simulator/compute/calibration.hpp"
 #include "simulator/compute/layer_costs.hpp"
+#include "simulator/memory/allocator_history.hpp"
 #include "simulator/memory/cuda_graphs.hpp"
 #include "simulator/memory/memory_prediction.hpp"
 #include "simulator/memory/rank_timeline.hpp"
@@ -76,6 +77,8 @@ public:
     [[nodiscard]] RankProbe megatron_ops(const Layout& layout, int pp_rank);
     /// Replays PyTorch's allocator over iterations of a stage's rank with engine megatron, tensor by tensor.
     [[nodiscard]] ReservedMemory replay_megatron(const Layout& layout, int pp_rank);
+    /// replay_megatron(), event by event and with labels.
+    [[nodiscard]] AllocatorHistory record_megatron(const Layout& layout, int pp_rank);
     /// Bytes of a microbatch's activations offloaded to the host (MegatronSwitches::offloaded_layers).
     [[nodiscard]] std::int64_t offloaded_bytes(const Layout& layout);
     /// Bytes that modules of a layer leave on the host, by index of the layer's kind (OffloadSpec::modules).

@@ -319,7 +319,7 @@ struct ShardLayers::State {
         return sizes.rows_outside() * workload.model.stream_width() * bytes_of(sizes.dtype);
     }
 
-    StepTable<TensorTrace> tensor_steps(const Layout& layout) {
+    StepTable<TensorTrace> tensor_steps(const Layout& layout, bool named) {
         const PieceSizes sizes = sizes_of(layout);
         ShardTraces traces;
         for (std::size_t i = 0; i < kinds.mixers.size(); ++i) traces.mixers.push_back(record(sizes, {Part::Of::mixer, i}));
@@ -331,7 +331,7 @@ struct ShardLayers::State {
                                     layout.recompute_method.value_or(RecomputeMethod::uniform) == RecomputeMethod::uniform;
             traces.prediction = record(sizes, {recomputed ? Part::Of::recomputed_prediction : Part::Of::prediction});
         }
-        return simulator::tensor_steps(kinds, traces, sizes, stream_bytes(sizes));
+        return simulator::tensor_steps(kinds, traces, sizes, stream_bytes(sizes), named);
     }
 };
 
@@ -397,8 +397,8 @@ KeptAndTaken ShardLayers::router_part(const Layout& layout) {
     return state_->router_part(layout);
 }
 
-StepTable<TensorTrace> ShardLayers::tensor_steps(const Layout& layout) {
-    return state_->tensor_steps(layout);
+StepTable<TensorTrace> ShardLayers::tensor_steps(const Layout& layout, bool named) {
+    return state_->tensor_steps(layout, named);
 }
 
 }  // namespace mgplan::simulator

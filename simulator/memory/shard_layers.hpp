@@ -57,8 +57,8 @@ public:
     /// long as the last ShardLayers that shares them.
     /// A ring of more than four ranks is represented by four parts. `received`: as in trace_half().
     [[nodiscard]] TracePointer record(const PieceSizes& shard, Part part, double received = 1);
-    /// Tensors of every step, created at each call, with tokens spread evenly.
-    [[nodiscard]] StepTable<TensorTrace> tensor_steps(const Layout& layout);
+    /// Tensors of every step, created at each call, with tokens spread evenly. `named`: with their names.
+    [[nodiscard]] StepTable<TensorTrace> tensor_steps(const Layout& layout, bool named);
 
 private:
     struct State;

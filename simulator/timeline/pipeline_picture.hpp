@@ -14,6 +14,7 @@ struct DrawnPass {
     std::uint16_t rank = 0;  ///< pipeline rank
     std::uint16_t chunk = 0;
     Pass pass = Pass::forward;
+    bool paired = false;  ///< runs at the same time as a pass of the other direction, which has the same begin and end
 };
 
 /// Reduction of gradients or gather of parameters in parallel with the passes.

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
+#include <string>
 
 #include "plan/layout/stage_ranks.hpp"
 #include "simulator/cost_model.hpp"
@@ -123,6 +125,54 @@ TEST(MegatronReplay, ReservesAtLeastWhatIsAllocated) {
     EXPECT_GE(memory->fragmentation(), 0);
     EXPECT_GE(memory->steady, memory->first);
     EXPECT_EQ(memory->steady % (2 << 20), 0);
+}
+
+/// Layer numbers of a rank's activations in a pass of a chunk.
+std::set<std::int64_t> layers_of(const std::vector<AllocationLabel>& labels, Pass pass, int chunk) {
+    std::set<std::int64_t> layers;
+    for (const AllocationLabel& label : labels) {
+        if (label.pass && label.pass->pass == pass && label.pass->chunk == chunk && label.layer >= 0) layers.insert(label.layer);
+    }
+    return layers;
+}
+
+TEST(MegatronReplay, LabelsAllocationsWithLayersAndParameters) {
+    for (const Recompute recompute : {Recompute::none, Recompute::full}) {
+        const model::TrainingTask task = small::task(small::llama(), {.pp = 2, .vpp = 2});
+        const Workload work = workload_of(task);
+        Layout layout = task.layout;
+        layout.engine = Engine::megatron;
+        layout.recompute = recompute;
+        CostModel model(work);
+        for (int stage = 0; stage < 2; ++stage) {
+            const AllocatorHistory history = model.record_allocator(layout, stage);
+            const RankAllocations& allocations = history.allocations;
+            ASSERT_EQ(allocations.iteration_labels.size(), allocations.iteration.size());
+            ASSERT_EQ(allocations.setup_labels.size(), allocations.setup.size());
+            for (int chunk = 0; chunk < 2; ++chunk) {
+                const StageChunk& held = layout.split->chunk(stage, chunk);
+                std::set<std::int64_t> layers;
+                for (std::int64_t i = 0; i < held.decoders; ++i) layers.insert(held.first_decoder + i);
+                EXPECT_EQ(layers_of(allocations.iteration_labels, Pass::forward, chunk), layers) << stage << " " << chunk;
+                EXPECT_EQ(layers_of(allocations.iteration_labels, Pass::backward, chunk), layers) << stage << " " << chunk;
+            }
+            for (const std::vector<AllocationLabel>* labels : {&allocations.setup_labels, &allocations.iteration_labels}) {
+                for (const AllocationLabel& label : *labels) EXPECT_TRUE(!label.tensor.empty() && !label.part.empty());
+            }
+            // The labels of "parameters" are the rank's parameters, in order.
+            std::vector<std::string> named, held;
+            for (std::size_t i = 0; i < allocations.setup.size(); ++i) {
+                if (allocations.setup_labels[i].part == "parameters") named.push_back(allocations.setup_labels[i].tensor);
+            }
+            for (const auto& chunk : stage_parameters(work.model, layout, stage, Engine::megatron)) {
+                for (const Parameter& parameter : chunk) held.push_back(parameter.name);
+            }
+            EXPECT_EQ(named, held);
+            const auto replayed = model.replay_allocator(layout, stage);
+            EXPECT_EQ(history.memory.allocated, replayed->allocated);
+            EXPECT_EQ(history.memory.steady, replayed->steady);
+        }
+    }
 }
 
 TEST(MegatronReplay, IsOfEngineMegatronAlone) {

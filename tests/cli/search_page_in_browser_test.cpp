@@ -136,6 +136,24 @@ say(best);
     EXPECT_THAT(best["text"].get<std::string>(), StartsWith("10,000 of 10,000 points"));
 }
 
+// Long words: the features of a plan are joined by plus signs.
+TEST(SearchPageInBrowser, ShowsALongLayoutOnANarrowScreen) {
+    if (std::string_view(MGPLAN_CHROMIUM).empty()) GTEST_SKIP() << "chromium is not installed";
+    const TempFolder folder;
+    const std::string path = folder.path("page.html");
+    ASSERT_EQ(say("plan --world 64 --model qwen3-30b-a3b --search plain --cuda-graphs attn,moe_router,moe_preprocess --recompute selective "
+                  "--recompute-modules moe_act,layernorm --tp 1 --pp 2 --ep 8 --html " +
+                  path)
+                  .code,
+              kDone);
+    std::ofstream(folder.path("touched.html")) << with_script(
+        tests::text_of_file(path), kClippedScript +
+                                       "say([document.querySelector('h2').textContent.includes('attn+moe_router+moe_preprocess'), "
+                                       "document.querySelectorAll('.stacked').length, clipped()]);");
+    const Browsed dom = browse(folder, folder.path("touched.html"), "--virtual-time-budget=1000 --dump-dom --window-size=400,900");
+    EXPECT_EQ(shown_in(dom.out), "[true,2,[]]") << dom.log;
+}
+
 TEST(SearchPageInBrowser, TablesOfSimulateAreNotClippedEither) {
     if (std::string_view(MGPLAN_CHROMIUM).empty()) GTEST_SKIP() << "chromium is not installed";
     const TempFolder folder;

@@ -551,6 +551,50 @@ TEST(SimulateCommand, WritesTheTraceOfAMegatronJobWithItsMemory) {
     EXPECT_GT(counts("C"), 0) << "memory counters";
 }
 
+// What is in the file: tests/cli/memory_snapshot_test.py.
+TEST(SimulateCommand, WritesTheFullestRanksMemorySnapshot) {
+    const TempFile file("snapshot.pickle", "what was there before"), plan("plan.json");
+    const std::string job = "--world 8 --model tiny-llama --engine megatron --pp 4 --global-batch 128";
+    const Json json = simulate(job + " --memory-snapshot " + file.path());
+    const Json& snapshot = json["memory_snapshot"];
+    EXPECT_EQ(snapshot["file"], file.path());
+    EXPECT_EQ(snapshot["rank"], json["predicted"]["memory"]["worst_rank"]);
+    EXPECT_EQ(snapshot["allocated_bytes"], json["predicted"]["memory"]["allocator_replay"]["allocated_bytes"]);
+    EXPECT_LT(snapshot["microbatches"].get<int>(), json["layout"]["num_microbatches"].get<int>());
+    EXPECT_TRUE(file.text().starts_with("\x80\x04") && file.text().ends_with("."));
+
+    const std::string first = file.text();
+    const Said said = say("simulate " + job + " --memory-snapshot " + file.path());
+    EXPECT_EQ(file.text(), first) << "the same job has the same snapshot";
+    EXPECT_THAT(said.out, AllOf(HasSubstr(fmt::format("memory snapshot of rank {} (stage ", snapshot["rank"].get<int>())),
+                                HasSubstr(human_bytes(snapshot["requested_bytes"].get<std::int64_t>()) + " of tensors at the peak"),
+                                HasSubstr(fmt::format("with {} of 64 microbatches", snapshot["microbatches"].get<int>())),
+                                HasSubstr(file.path() + ": open it at pytorch.org/memory_viz")));
+    EXPECT_FALSE(simulate(job).contains("memory_snapshot"));
+
+    ASSERT_EQ(say("plan " + job + " --cuda-graphs none --top 1 --save-plan " + plan.path()).code, kDone);
+    EXPECT_TRUE(simulate(plan.path() + " --memory-snapshot " + file.path()).contains("memory_snapshot"));
+}
+
+TEST(SimulateCommand, RefusesAMemorySnapshotWithoutAReplay) {
+    const TempFile file("snapshot.pickle", "what was there before");
+    const std::string job = "--world 8 --model tiny-llama --pp 2 --vpp 2 --global-batch 131072 ",
+                      snapshot = " --memory-snapshot " + file.path();
+    const std::vector<std::string> nowhere = {"--memory-snapshot = /nowhere/at/all.pickle cannot be written"};
+    expect_refused("simulate " + job + "--memory-snapshot /nowhere/at/all.pickle", nowhere);
+    expect_refused("simulate " + job + "--engine mgplan" + snapshot, {"engine mgplan places its tensors itself; use --engine megatron"});
+    expect_refused("simulate " + job + "--engine megatron --cuda-graphs attn,mlp" + snapshot,
+                   {"CUDA graphs (cuda-graphs = attn,mlp) allocate from pools of their own", "use a layout with --cuda-graphs none"});
+    expect_refused("simulate " + job + "--engine megatron --group-size 16384" + snapshot,
+                   {"allocations (pp 2, vpp 2, groups of 16384 microbatches), and a snapshot holds at most 1,000,000"});
+    for (const char* state : {"--sharding full", "--optimizer muon", "--offload optimizer"}) {
+        SCOPED_TRACE(state);
+        expect_refused(fmt::format("simulate --world 16 --model llama3-8b --tp 2 --global-batch 64 {}{}", state, snapshot),
+                       {"--memory-snapshot replays Adam on the GPU", "use --sharding optimizer and --optimizer adam"});
+    }
+    EXPECT_EQ(file.text(), "what was there before");
+}
+
 TEST(SimulateCommand, DrawsAPageWithTheFiguresOfTheJson) {
     const TempFile page("whole.html");
     const std::string words = "--world 16 --model llama3-8b --tp 2 --pp 4 --global-batch 32 --straggler 0=1.25 --jitter 2 --html ";
@@ -562,6 +606,41 @@ TEST(SimulateCommand, DrawsAPageWithTheFiguresOfTheJson) {
     EXPECT_THAT(html, AllOf(HasSubstr("<h2>The pipeline, schedule 1f1b</h2>"), HasSubstr("<h2>Rank groups</h2>"), HasSubstr("id=\"curve\""),
                             HasSubstr("stragglers: 1 stage slower"), HasSubstr("jitter of 2 %")));
     for (const char* outside : {"http:", "https:", "src=", "href=", "@import", "url("}) EXPECT_THAT(html, Not(HasSubstr(outside)));
+}
+
+// Between warm-up and cool-down each forward runs with a backward, begin and end the same.
+TEST(SimulateCommand, DrawsPairsThatHideExchangesAsTheyRun) {
+    const TempFile page("pairs.html");
+    const auto passes_of = [&](const std::string& overlap) {
+        simulate("--world 32 --model qwen3-30b-a3b --ep 8 --pp 4 --vpp 2 --global-batch 128 --engine megatron " + overlap + "--html " +
+                 page.path());
+        const std::string html = page.text(), begin = "id=\"passes\">";
+        const auto at = html.find(begin) + begin.size();
+        return Json::parse(html.substr(at, html.find("</script>", at) - at))[0]["rows"];
+    };
+    for (const Json& row : passes_of("")) {
+        for (std::size_t i = 1; i < row.size(); ++i) EXPECT_EQ(row[i].size(), 5U) << "no pairs";
+    }
+    const Json rows = passes_of("--overlap moe ");
+    for (const Json& row : rows) {
+        const auto stage = row[0].get<std::size_t>();
+        std::map<double, std::vector<Json>> pairs;  // by begin
+        std::size_t alone = 0;
+        for (std::size_t i = 1; i < row.size(); ++i) {
+            if (row[i].size() == 6U)
+                pairs[row[i][0].get<double>()].push_back(row[i]);
+            else
+                ++alone;
+        }
+        EXPECT_GT(pairs.size(), 10U) << stage;
+        EXPECT_GE(alone, 2 * (4 + 2 * (3 - stage) + 1)) << "warm-up and cool-down of stage " << stage;
+        for (const auto& [begin, pair] : pairs) {
+            ASSERT_EQ(pair.size(), 2U) << begin;
+            EXPECT_EQ(pair[0][1], pair[1][1]);
+            EXPECT_NE(pair[0][2], pair[1][2]) << "a forward and a backward";
+            EXPECT_TRUE(pair[0][3] != pair[1][3] || pair[0][4] != pair[1][4]) << "of two microbatches or chunks";
+        }
+    }
 }
 
 TEST(SimulateCommand, LongSequencesHaveNoMaskOfTheDataLoader) {

@@ -46,6 +46,7 @@ VALUE_HEADERS = {
     "planner/what_if.hpp",
     "runtime/measurement/run_values.hpp",
     "simulator/compute/module_work.hpp",
+    "simulator/memory/allocator_history.hpp",
     "simulator/memory/timeline.hpp",
     "simulator/memory/memory_prediction.hpp",
     "simulator/prediction.hpp",

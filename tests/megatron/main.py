@@ -31,6 +31,12 @@ def daily_command(options):
     return daily.run(options.mgplan, options.folder, options.workers)
 
 
+def snapshots_command(options):
+    import snapshots
+
+    return snapshots.run(options.mgplan)
+
+
 def large_command(options):
     import large
 
@@ -53,6 +59,9 @@ def main():
     test.add_argument("--mgplan", default=BUILD / "release/bin/mgplan", help="the program to test (default: that of build/release)")
     test.add_argument("--folder", default=BUILD / "megatron/daily", help="for plans and scripts (default: build/megatron/daily)")
     test.set_defaults(run=daily_command)
+    snapshots = commands.add_parser("snapshots", help="draws mgplan's memory snapshots with torch's functions")
+    snapshots.add_argument("--mgplan", default=BUILD / "release/bin/mgplan", help="the program to test (default: that of build/release)")
+    snapshots.set_defaults(run=snapshots_command)
     large = commands.add_parser("large", help="the long comparison; writes docs/measurements/megatron-oracle.md")
     large.add_argument("--mgplan", default=BUILD / "release/bin/mgplan", help="the program to test (default: that of build/release)")
     large.add_argument("--folder", default=BUILD / "megatron/large", help="for plans, scripts and verdicts (default: build/megatron/large)")

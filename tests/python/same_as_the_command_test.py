@@ -1,6 +1,7 @@
 """The package and the command give the same JSON, to the bit."""
 
 import json
+import pickle
 
 import pytest
 
@@ -60,6 +61,18 @@ def test_simulate(command, name):
     prediction = mgplan.simulate(*arguments, **pins)
     assert prediction.to_json() == said.out
     assert prediction.fits is (said.code == 0)
+
+
+def test_simulate_with_a_memory_snapshot(command, tmp_path):
+    written, other = tmp_path / "command.pickle", tmp_path / "python.pickle"
+    said = command("simulate", *"--model llama3-8b --world 8 --tp 2 --memory-snapshot".split(), written, "--format", "json")
+    assert said.code == 0, said.err
+    prediction = mgplan.simulate("llama3-8b", 8, tp=2, memory_snapshot=other)
+    stated = prediction.answer["memory_snapshot"]
+    assert dict(stated) | {"file": str(written)} == json.loads(said.out)["memory_snapshot"]
+    assert other.read_bytes() == written.read_bytes()
+    snapshot = pickle.loads(other.read_bytes())
+    assert sum(segment["total_size"] for segment in snapshot["segments"]) == stated["reserved_bytes"]
 
 
 def test_simulate_a_plan(command, tmp_path):

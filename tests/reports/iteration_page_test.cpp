@@ -16,6 +16,7 @@
 namespace mgplan::reports::iteration_page_test {
 namespace {
 
+using ::testing::AllOf;
 using testing::between;
 using testing::first_broken_element;
 using ::testing::HasSubstr;
@@ -79,6 +80,29 @@ TEST(PipelineSection, DrawsEveryPassWhereItRan) {
     ASSERT_EQ(data[0]["rows"].size(), 2U);
     EXPECT_EQ(data[0]["rows"][0].size(), 1U + 6);
     EXPECT_EQ(data[0]["rows"][0][1].dump(), "[0.0,1.0,0,0,0]");
+    EXPECT_EQ(first_broken_element(html), "");
+}
+
+TEST(PipelineSection, DrawsPairsAboveEachOther) {
+    simulator::PipelinePicture picture = picture_of(1, 1, 2);  // F 0-1, F 1-2, B 2-4, B 4-6
+    EXPECT_THAT(pipeline_section(picture, "none"), Not(HasSubstr("above a backward")));
+    for (const std::size_t joined : {1U, 2U}) {
+        picture.passes[joined].begin = 1;
+        picture.passes[joined].end = 4;
+        picture.passes[joined].paired = true;
+    }
+    const std::string html = pipeline_section(picture, "none");
+    const auto forwards = boxes(html, "forward"), backwards = boxes(html, "backward");
+    ASSERT_EQ(forwards.size(), 2U);
+    ASSERT_EQ(backwards.size(), 2U);
+    EXPECT_DOUBLE_EQ(forwards[1].x, backwards[0].x);
+    EXPECT_DOUBLE_EQ(forwards[1].width, backwards[0].width);
+    EXPECT_LT(forwards[1].y, backwards[0].y);
+    EXPECT_DOUBLE_EQ(forwards[1].y, forwards[0].y);
+    EXPECT_DOUBLE_EQ(backwards[1].y, forwards[0].y) << "alone: the whole height";
+    EXPECT_THAT(html, HasSubstr("above a backward"));
+    const Json data = Json::parse(between(html, "id=\"passes\">", "</script>"));
+    EXPECT_EQ(data[0]["rows"][0][2].dump(), "[1.0,4.0,0,1,0,1]");
     EXPECT_EQ(first_broken_element(html), "");
 }
 
@@ -163,6 +187,33 @@ TEST(TimeSection, ListsModulesTheLongestFirstWithTheirRates) {
     EXPECT_THAT(table, HasSubstr("<td>28.6 %</td><td>-</td><td>-</td>"));
     EXPECT_THAT(table, Not(HasSubstr("experts")));
     EXPECT_EQ(first_broken_element(html), "");
+}
+
+/// Widths of a bar's parts in percent.
+std::vector<double> widths_in(const std::string& html, const std::string& id) {
+    const std::string bar = between(between(html, "id=\"" + id + "\"", "</p></div>"), "class=\"stacked\"", "</div>");
+    const std::regex width("width: ([0-9.]+)%");
+    std::vector<double> widths;
+    for (std::sregex_iterator at(bar.begin(), bar.end(), width), end; at != end; ++at) widths.push_back(std::stod((*at)[1]));
+    return widths;
+}
+
+TEST(FiguresSection, DrawsMemoryByCategoryAndComputeByModule) {
+    simulator::Prediction made = prediction();
+    EXPECT_THAT(figures_section(made), Not(HasSubstr("module-bar"))) << "modules that are not counted";
+    made.memory.worst.breakdown = {.parameters = 512 << 20, .activations = 256 << 20, .context = 1 << 20};
+    made.time.compute_seconds = 4;
+    made.time.modules[simulator::ComputeModule::attention_core] = {.seconds = 1};
+    made.time.modules[simulator::ComputeModule::dense_mlp] = {.seconds = 3};
+    std::string html = figures_section(made);
+    EXPECT_EQ(widths_in(html, "memory-bar"), (std::vector<double>{50, 25})) << "of the GPU's 1 GiB; the context is too small to be seen";
+    EXPECT_EQ(widths_in(html, "module-bar"), (std::vector<double>{75, 25}));
+    EXPECT_THAT(html,
+                AllOf(HasSubstr("parameters 512.0 MiB"), HasSubstr("memory of rank 0: 769.0 MiB of 1.0 GiB"), HasSubstr("dense MLP 3.0")));
+    EXPECT_EQ(first_broken_element(html), "");
+    made.memory.worst.breakdown.activations = 1536 << 20;
+    made.memory.worst.breakdown.context = 0;
+    EXPECT_EQ(widths_in(figures_section(made), "memory-bar"), (std::vector<double>{25, 75})) << "beyond the GPU's memory: of the peak";
 }
 
 Layout layout_of(std::int64_t world, std::int64_t tp, std::int64_t ep, std::int64_t pp) {

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <limits>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -231,6 +232,23 @@ TEST(ClusterOverrides, ChangeMemoryAndNvlink) {
     EXPECT_EQ(cluster.network, load_cluster("dgx-h100").network);
 }
 
+TEST(ClusterOverrides, ChangeTheRatesOfAGpu) {
+    const ClusterSpec before = load_cluster("dgx-h100"), cluster = load_cluster("dgx-h100,bf16_tflops=800,memory_gbytes_per_second=4000");
+    EXPECT_DOUBLE_EQ(cluster.peak(Precision::bf16), 800e12);
+    EXPECT_DOUBLE_EQ(cluster.peak(Precision::fp16), 800e12) << "the same units";
+    EXPECT_DOUBLE_EQ(cluster.peak(Precision::fp8), before.peak(Precision::fp8));
+    EXPECT_DOUBLE_EQ(cluster.memory_bandwidth, 4e12);
+    EXPECT_THAT(cluster.sources.at("peak_flops"), HasSubstr("bf16_tflops=800"));
+    for (const auto& name : cluster_preset_names()) {
+        const ClusterSpec preset = load_cluster(name);
+        if (preset.measured_products.empty()) continue;
+        const ClusterSpec half = load_cluster(fmt::format("{},bf16_tflops={}", name, preset.peak(Precision::bf16) / 2e12));
+        EXPECT_DOUBLE_EQ(half.measured_products.at(Precision::bf16), preset.measured_products.at(Precision::bf16) / 2) << name;
+    }
+    EXPECT_THAT(problems_of("dgx-a100-80g,fp8_tflops=600"), HasSubstr("fp8_tflops = '600' changes a rate that dgx-a100-80g does not have"));
+    EXPECT_THAT(problems_of("dgx-h100,bf16_tflops=0"), HasSubstr("bf16_tflops = '0' is out of range; use a number from"));
+}
+
 TEST(ClusterOverrides, GiveAHostsMemoryThatAPresetMayLeaveOut) {
     EXPECT_EQ(load_cluster("dgx-h100").host_memory_bytes, 2'000'000'000'000);
     EXPECT_EQ(load_cluster("gb200-nvl72").host_memory_bytes, 0);  // no source that leaves the GPUs' own memory out
@@ -246,8 +264,8 @@ TEST(ClusterOverrides, BadOnesAreReportedTogetherWithAWayOut) {
     const std::string problems =
         problems_of("dgx-h10,memory=40,gpus_per_node=0,nvlink_gbytes_per_second=nan,nvlink_domain,memory_gib=1,memory_gib=2");
     EXPECT_THAT(problems, HasSubstr("unknown preset 'dgx-h10'; did you mean dgx-h100"));
-    EXPECT_THAT(problems,
-                HasSubstr("unknown key 'memory'; did you mean memory_gib? the keys are gpus_per_node, host_memory_gib, memory_gib"));
+    EXPECT_THAT(problems, HasSubstr("unknown key 'memory'; did you mean memory_gbytes_per_second or memory_gib? the keys are bf16_tflops, "
+                                    "fp8_tflops, gpus_per_node, host_memory_gib"));
     EXPECT_THAT(problems, HasSubstr("gpus_per_node = 0 is out of range; use a whole number from 1 to 1024"));
     EXPECT_THAT(problems, HasSubstr("nvlink_gbytes_per_second = 'nan' is not a number"));
     EXPECT_THAT(problems, HasSubstr("nvlink_domain needs a value"));
@@ -256,8 +274,8 @@ TEST(ClusterOverrides, BadOnesAreReportedTogetherWithAWayOut) {
 
 TEST(ClusterOverrides, AbsurdValuesAreRefused) {
     for (const char* bad : {"0", "-1", "1e30", "inf", "nan", "9223372036854775808", "", "x", "0x10", "1e-30"}) {
-        for (const char* key :
-             {"gpus_per_node", "nvlink_domain", "memory_gib", "node_network_gbits_per_second", "nvlink_gbytes_per_second"}) {
+        for (const char* key : {"gpus_per_node", "nvlink_domain", "memory_gib", "node_network_gbits_per_second", "nvlink_gbytes_per_second",
+                                "bf16_tflops", "memory_gbytes_per_second"}) {
             const std::string text = std::string("dgx-h100,") + key + "=" + bad;
             EXPECT_THAT(problems_of(text), AllOf(HasSubstr(key), HasSubstr("; use "))) << text;
         }

@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <iterator>
+#include <map>
 #include <random>
+#include <utility>
 
 namespace mgplan::simulator::allocator_replay_test {
 namespace {
@@ -93,6 +96,82 @@ TEST(AllocatorReplay, StopsOnlyWhereMoreIsCertain) {
     EXPECT_GT(stopped, 300);
 }
 
+/// Sums of live blocks, and of live bytes as requested, entry by entry; blocks lie apart and in segments.
+struct Replayed {
+    std::int64_t blocks = 0, requested = 0, segments = 0, most_blocks = 0, most_segments = 0;
+    int freed_segments = 0;
+    std::vector<std::int64_t> most_requested;  ///< by part, from the beginning
+};
+Replayed replay_of(const ReplayRecord& record, std::span<const Allocation> setup, std::span<const Allocation> iteration) {
+    using Action = ReplayRecord::Action;
+    Replayed sums;
+    std::map<std::int64_t, std::int64_t> segments;                         // bytes by number
+    std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> blocks;  // bytes by segment and offset
+    for (std::size_t part = 0; part < record.parts.size(); ++part) {
+        sums.most_requested.push_back(sums.requested);
+        const std::size_t end = part + 1 < record.parts.size() ? record.parts[part + 1].begin : record.events.size();
+        for (std::size_t i = record.parts[part].begin; i < end; ++i) {
+            const auto& [action, allocation, place] = record.events[i];
+            const std::int64_t bytes = (part == 0 ? setup : iteration)[allocation].bytes;
+            if (action == Action::take) {
+                EXPECT_LE(bytes, place.bytes);
+                EXPECT_LE(place.offset + place.bytes, segments.at(place.segment));
+                const auto [block, fresh] = blocks.emplace(std::pair(place.segment, place.offset), place.bytes);
+                EXPECT_TRUE(fresh);
+                const auto next = std::next(block), none = blocks.end();
+                if (next != none && next->first.first == place.segment) {
+                    EXPECT_LE(place.offset + place.bytes, next->first.second);
+                }
+                if (block != blocks.begin() && std::prev(block)->first.first == place.segment) {
+                    EXPECT_LE(std::prev(block)->first.second + std::prev(block)->second, place.offset);
+                }
+                sums.blocks += place.bytes;
+                sums.requested += bytes;
+            } else if (action == Action::give_back) {
+                EXPECT_EQ(blocks.at({place.segment, place.offset}), place.bytes);
+                blocks.erase({place.segment, place.offset});
+                sums.blocks -= place.bytes;
+                sums.requested -= bytes;
+            } else if (action == Action::take_segment) {
+                EXPECT_TRUE(segments.emplace(place.segment, place.bytes).second);
+                sums.segments += place.bytes;
+            } else {
+                EXPECT_EQ(segments.at(place.segment), place.bytes);
+                segments.erase(place.segment);
+                sums.segments -= place.bytes;
+                ++sums.freed_segments;
+            }
+            sums.most_blocks = std::max(sums.most_blocks, sums.blocks);
+            sums.most_requested.back() = std::max(sums.most_requested.back(), sums.requested);
+            sums.most_segments = std::max(sums.most_segments, sums.segments);
+        }
+    }
+    return sums;
+}
+
+TEST(AllocatorReplay, RecordsTheEventsThatItCounts) {
+    int freed = 0;
+    for (unsigned seed = 0; seed < 40; ++seed) {
+        std::mt19937 random(seed);
+        const auto setup = made_up(random, 20, 10), iteration = made_up(random, 200, 10);
+        const CachingAllocatorOptions options{.limit_bytes = (seed % 2 == 0 ? 300 : 100'000) * kMi};
+        ReplayRecord record;
+        const auto recorded = replay_allocator_within(1e9, setup, iteration, 3, options, &record);
+        const ReservedMemory memory = replay_allocator(setup, iteration, 3, options);
+        ASSERT_TRUE(recorded);
+        EXPECT_EQ(recorded->allocated, memory.allocated);
+        const Replayed sums = replay_of(record, setup, iteration);
+        EXPECT_EQ(sums.most_blocks, memory.allocated);
+        EXPECT_EQ(sums.most_segments, memory.steady);
+        EXPECT_EQ(sums.requested, record.live_bytes);
+        ASSERT_GE(record.parts.size(), 3U) << "the setup and at least two iterations";
+        for (std::size_t part = 0; part < record.parts.size(); ++part)
+            EXPECT_EQ(record.parts[part].peak_bytes, sums.most_requested[part]) << seed << " " << part;
+        freed += sums.freed_segments;
+    }
+    EXPECT_GT(freed, 0);
+}
+
 RankSchedule schedule_of(const std::vector<std::int16_t>& order) {
     RankSchedule schedule;
     for (const std::int16_t entry : order) {
@@ -125,6 +204,23 @@ TEST(PlayedAllocations, KeepSavedTensorsOfEveryMicrobatchOnItsWay) {
     EXPECT_EQ(peak_of(all_first), 307);
     EXPECT_EQ(peak_of(play_allocations(one_chunk(), schedule_of({1, -1, 1, -1, 1, -1}))), 107);
     for (const Allocation& allocation : all_first) EXPECT_GE(allocation.returned, 0);
+}
+
+TEST(PlayedAllocations, SayWhichPassMakesThem) {
+    IterationTrace trace = one_chunk();
+    trace.tensors.push_back({50, 1, 60});  // before the passes
+    RankSchedule schedule = schedule_of({1, 1, -1, -1});
+    for (const std::size_t second : {1U, 3U}) schedule.ops[second].microbatch = 1;
+    std::vector<PlayedTensor> origins;
+    const auto played = play_allocations(trace, schedule, {}, &origins);
+    ASSERT_EQ(origins.size(), played.size());
+    std::vector<PipelineOp> passes;
+    for (std::size_t i = 0; i < played.size(); ++i) {
+        EXPECT_EQ(trace.tensors[origins[i].tensor].bytes, played[i].bytes);
+        EXPECT_EQ(origins[i].pass.has_value(), origins[i].tensor != 3);
+        if (origins[i].pass && (passes.empty() || passes.back() != *origins[i].pass)) passes.push_back(*origins[i].pass);
+    }
+    EXPECT_EQ(passes, schedule.ops);
 }
 
 TEST(PlayedAllocations, KeepAMessageUntilTheNextOne) {

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <numeric>
 #include <random>
 
 #include "simulator/memory/chunk_profile.hpp"
@@ -100,6 +102,44 @@ std::vector<Chunk> all_chunks() {
         for (const auto& mode : modes) all.push_back({contents, mode});
     }
     return all;
+}
+
+/// Each decoder layer runs once in each pass, in order, as a layer of its kind; recomputed ones also forward in the backward pass.
+TEST(ChunkSteps, NameTheLayerOfEveryStep) {
+    using slots::LayerStep;
+    for (const Chunk& chunk : all_chunks()) {
+        const ChunkSteps steps = chunk_steps(chunk.contents, chunk.recompute ? &*chunk.recompute : nullptr);
+        const auto layers = static_cast<std::int32_t>(chunk.contents.layers.size());
+        for (const bool backward : {false, true}) {
+            const std::vector<std::int32_t>& numbers = backward ? steps.backward_layers : steps.forward_layers;
+            std::vector<std::int32_t> run, streams;
+            std::size_t at = 0;
+            for (const auto& [slot, count] : backward ? steps.backward : steps.forward) {
+                for (std::int64_t i = 0; i < count; ++i, ++at) {
+                    ASSERT_LT(at, numbers.size());
+                    const std::int32_t layer = numbers[at];
+                    if (layer < 0) continue;
+                    ASSERT_LT(layer, layers);
+                    const std::size_t kind = chunk.contents.layers[static_cast<std::size_t>(layer)];
+                    const std::size_t first = slots::of_layer(kind, LayerStep::forward);
+                    ASSERT_TRUE(slot >= first && slot < first + slots::kStepsOfLayer) << "a step of another kind of layer";
+                    if (!slots::runs_layer(slot))
+                        streams.push_back(layer);
+                    else if (!backward || slot == slots::of_layer(kind, LayerStep::backward))
+                        run.push_back(layer);
+                }
+            }
+            EXPECT_EQ(at, numbers.size());
+            std::vector<std::int32_t> each(static_cast<std::size_t>(layers));
+            std::iota(each.begin(), each.end(), 0);
+            if (backward) std::reverse(each.begin(), each.end());
+            EXPECT_EQ(run, each);
+            // Of streams one step frees or takes those of a layer, another its inputs.
+            const bool of_streams = chunk.recompute && chunk.recompute->streams;
+            EXPECT_EQ(std::ssize(streams), of_streams ? 2 * layers : 0);
+            for (const std::int32_t layer : each) EXPECT_EQ(std::count(streams.begin(), streams.end(), layer), of_streams ? 2 : 0);
+        }
+    }
 }
 
 TEST(ChunkSteps, ComposeInRepeatedSequencesAsOneByOne) {
