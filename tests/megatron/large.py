@@ -100,8 +100,9 @@ def section(options):
         part("Exports", f"{sum(row['stage'] != 'no plan' for row in rows)} layouts of {len({row['model'] for row in rows})} presets: {len(exported)} exported by --megatron "
              f"{exports.version_of_megatron()}, {len(accepted)} of them start.", "exports",
              list(exports.texts(rows)))
-        compared, texts = bridge.judged(program, accepted, workers)
-        part("Overrides of Megatron-Bridge", f"{compared} of these plans, loaded by the ConfigContainer of megatron-bridge, {len(texts)} differ.", "bridge", texts)
+        if (oracle.ROOT / "megatron/bridge").is_dir():  # of its wheel, which a checkout of Megatron-LM does not hold
+            compared, texts = bridge.judged(program, accepted, workers)
+            part("Overrides of Megatron-Bridge", f"{compared} of these plans, loaded by the ConfigContainer of megatron-bridge, {len(texts)} differ.", "bridge", texts)
         result = figures.parameters(program, accepted, workers)
         part("Gradient bytes", f"{result['compared']} ranks of {result['models']} models compared, {len(result['differences'])} differ. Left out, since "
              f"their exports name fields that no flag carries: {', '.join(result['others'])}.", "parameters",
