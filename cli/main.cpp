@@ -4,6 +4,8 @@
 
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
+#include <exception>
 #include <iostream>
 #include <new>
 #include <string>
@@ -25,6 +27,23 @@ void keep_freed_memory() {
     (void)::mallopt(M_MMAP_THRESHOLD, kLargestInHeap);
 }
 
+int say_that_memory_is_short() {
+    std::fputs("mgplan: out of memory on this machine\n", stderr);
+    return mgplan::cli::kRunFailed;
+}
+
+/// Memory may run out in a destructor, too: those of JSON values allocate. Such an exception is caught nowhere and ends the process here.
+[[noreturn]] void end_uncaught() {
+    try {
+        if (const std::exception_ptr error = std::current_exception()) std::rethrow_exception(error);
+    } catch (const std::bad_alloc&) {
+        ::_exit(say_that_memory_is_short());
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "mgplan: internal error: %s\n", error.what());
+    }
+    std::abort();
+}
+
 int run(int argc, char** argv) {
     if (argc < 2 || argv[1] == std::string_view("plan") || argv[1][0] == '-') keep_freed_memory();
     std::ios::sync_with_stdio(false);
@@ -37,10 +56,10 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+    std::set_terminate(end_uncaught);
     try {
         return run(argc, argv);
     } catch (const std::bad_alloc&) {
-        std::fputs("mgplan: out of memory on this machine\n", stderr);
-        return mgplan::cli::kRunFailed;
+        return say_that_memory_is_short();
     }
 }

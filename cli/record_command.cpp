@@ -106,7 +106,9 @@ std::set<std::string> stand_in_names(const std::string& path) {
 void write_stand_ins(const RecordFolder& folder, const std::set<std::string>& names) {
     for (const auto& name : names) {
         const fs::path file = folder.programs() / name;
-        std::ofstream(file) << kStandIn;
+        // An empty stand-in would run, and record nothing.
+        if (!(std::ofstream(file) << kStandIn << std::flush))
+            throw RunError(fmt::format("{} cannot be written: {}; set TMPDIR to a folder with room", file.string(), std::strerror(errno)));
         fs::permissions(file, fs::perms::owner_all);
         // A shell would go on to the real program.
         if (::access(file.c_str(), X_OK) != 0)
@@ -225,8 +227,12 @@ int run_record(const std::vector<std::string>& args, Console& console) {
     const int status = run_recorded(command, folder, path);
 
     formats::LaunchRecord record{command, jobs::exit_code_of(status), {}};
-    for (int number = 1; fs::exists(folder.calls() / std::to_string(number)); ++number)
+    for (int number = 1; fs::exists(folder.calls() / std::to_string(number)); ++number) {
         record.launches.push_back(launch_of(folder.calls() / std::to_string(number)));
+        if (record.launches.back().program.empty())
+            console.err << fmt::format("mgplan: launch {} was not written down; is the disk of {} full?\n", number,
+                                       folder.calls().string());
+    }
     const std::string json = formats::launch_record_json(record), file = *given_file;
     if (!write_output_file(file, [&](std::ostream& out) { out << json; }))
         throw RunError(fmt::format("--record {}: the file cannot be written; is the folder there, and not full?", file));

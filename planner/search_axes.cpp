@@ -54,7 +54,7 @@ std::vector<LayoutSwitches> switches_of(const SearchAxes& axes, const Workload& 
             all.emplace_back().dispatcher = other;
         }
     }
-    if (workload.model.moe && axes.contains(SearchAxis::moe_overlap) && !training.overlap_moe)
+    if (workload.model.moe && axes.contains(SearchAxis::moe_overlap) && !training.overlap_moe && !layers_by_pattern(workload.model))
         multiply(all, [](LayoutSwitches& switches) { switches.overlap_moe = true; });
     if (axes.contains(SearchAxis::tp_overlap) && !training.overlap_tp)
         multiply(all, [](LayoutSwitches& switches) { switches.overlap_tp = true; });

@@ -16,6 +16,7 @@
 #include "plan/layout/megatron_offload.hpp"
 #include "plan/layout/unpredicted_shards.hpp"
 #include "plan/model/layer_parts.hpp"
+#include "plan/parameters/layer_kinds.hpp"
 #include "plan/text/errors.hpp"
 #include "plan/training/own_offload.hpp"
 #include "plan/training/own_optimizer.hpp"
@@ -162,6 +163,8 @@ std::optional<std::string> moe_overlap_problem(const Workload& w, const Layout& 
     using Scope = CudaGraphScope;
     if (l.cuda_graphs.contains(Scope::moe) || l.cuda_graphs.contains(Scope::mlp) || l.cuda_graphs.contains(Scope::layer))
         return "does not go with CUDA graphs of moe or mlp; use attn, moe_router and moe_preprocess";
+    // core/pipeline_parallel/combined_1f1b.py calls build_schedule_plan(), which GPTModel alone has.
+    if (layers_by_pattern(w.model)) return "is not built for hybrids whose layers are a mixer or a feed-forward each; drop it";
     return std::nullopt;
 }
 

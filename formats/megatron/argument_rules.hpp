@@ -84,6 +84,7 @@ enum class RuleSource : std::uint8_t {
     variants,     ///< megatron/core/models/gpt/experimental_attention_variant_module_specs.py
     engine,       ///< megatron/core/extensions/transformer_engine.py
     layer,        ///< megatron/core/transformer/transformer_layer.py, create_mcore_cudagraph_manager
+    graphs,       ///< megatron/core/transformer/cuda_graph_config.py, the checks of old scopes
     mamba,        ///< megatron/core/ssm/mamba_mixer.py, __init__
     delta_nets,   ///< megatron/core/ssm/gated_delta_net/common.py, __init__
 };

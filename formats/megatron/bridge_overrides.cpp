@@ -60,10 +60,8 @@ constexpr std::array kSwitches{
     OverriddenField{"model.account_for_loss_in_pipeline_split", "--account-for-loss-in-pipeline-split", "false"},
     OverriddenField{"model.tp_comm_overlap", "--tp-comm-overlap", "false"},
     OverriddenField{"model.overlap_moe_expert_parallel_comm", "--overlap-moe-expert-parallel-comm", "false"},
-    OverriddenField{"ddp.use_distributed_optimizer", "--use-distributed-optimizer", "false"},
     OverriddenField{"ddp.overlap_grad_reduce", "--overlap-grad-reduce", "false"},
     OverriddenField{"ddp.overlap_param_gather", "--overlap-param-gather", "false"},
-    OverriddenField{"optimizer.use_distributed_optimizer", "--use-distributed-optimizer", "false"},
     OverriddenField{"optimizer.overlap_param_gather", "--overlap-param-gather", "false"},
     OverriddenField{"dist.use_tp_pp_dp_mapping", "--use-tp-pp-dp-mapping", "false"},
     OverriddenField{"model.cpu_offloading", "--cpu-offloading-num-layers", "false"},
@@ -78,6 +76,8 @@ constexpr std::array kWhereSet{
     OverriddenField{"model.hybrid_layer_pattern", "--hybrid-layer-pattern", ""},  // its stages
     OverriddenField{"model.tensor_parallel_num_weight_shards", "--tensor-parallel-num-weight-shards", ""},
     OverriddenField{"model.expert_tensor_parallel_num_weight_shards", "--expert-tensor-parallel-num-weight-shards", ""},
+    OverriddenField{"rerun_state_machine.check_for_nan_in_loss", "--no-check-for-nan-in-loss-and-grad", "false"},
+    OverriddenField{"ddp.check_for_nan_in_grad", "--no-check-for-nan-in-loss-and-grad", "false"},
     OverriddenField{"model.min_offloaded_tensor_size", "--min-offloaded-tensor-size", ""},
     OverriddenField{"optimizer.use_precision_aware_optimizer", "--optimizer-cpu-offload", "true"},
     OverriddenField{"optimizer.offload_optimizer_states", "--offload-optimizer-states", "true"},
@@ -106,6 +106,14 @@ bool overlaps_messages(const MegatronJob& job) {
                                                                                 whole_of(job, "--pipeline-model-parallel-size")
                                                                           : whole_of(job, "--num-virtual-stages-per-pipeline-rank") > 1;
     return interleaved && find_in(job, "--no-overlap-p2p-communication") == nullptr;
+}
+
+/// validate_args turns the distributed optimizer off for optimizers other than Adam and SGD, and so do Bridge's recipes with dist_muon.
+bool shards_optimizer(const MegatronJob& job) {
+    const MegatronFlag* optimizer = find_in(job, "--optimizer");
+    const bool of_elements =
+        optimizer == nullptr || optimizer->values.empty() || optimizer->values.front() == "adam" || optimizer->values.front() == "sgd";
+    return of_elements && find_in(job, "--use-distributed-optimizer") != nullptr;
 }
 
 /// HybridModelProvider (models/hybrid/hybrid_provider.py, provide(), of 0.6.2) takes no virtual stages.
@@ -170,6 +178,8 @@ std::vector<std::string> bridge_overrides(const MegatronJob& job) {
         const MegatronFlag* flag = find_in(job, one.flag);
         if (flag != nullptr) set(one.field, flag->values.empty() ? std::string(one.otherwise) : hydra_value(flag->values.front()));
     }
+    for (const std::string_view section : {"ddp", "optimizer"})
+        set(fmt::format("{}.use_distributed_optimizer", section), shards_optimizer(job) ? "true" : "false");
     const bool overlaps = overlaps_messages(job);
     set("model.overlap_p2p_comm", overlaps ? "true" : "false");
     set("model.batch_p2p_comm", overlaps ? "false" : "true");

@@ -1,4 +1,6 @@
-#include "formats/megatron/megatron_hybrid_flags.hpp"
+// Flags for layers that differ in their mixer: a pattern of letters for layers of one half (core/models/hybrid), or gated delta nets
+// between layers of attention (experimental_attention_variant). Writing them throws ConfigError for layers that Megatron-LM has no flags
+// for.
 
 #include <algorithm>
 #include <array>
@@ -6,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "formats/megatron/flag_rows.hpp"
 #include "formats/megatron/megatron_hybrid.hpp"
 #include "formats/megatron/megatron_mixers.hpp"
 #include "plan/model/layer_parts.hpp"
@@ -92,14 +95,6 @@ std::string pattern_of(const Plan& plan, const LayerKinds& kinds) {
     return pattern;
 }
 
-int halves(const LayerKindHalves& kind) {
-    return (kind.mixer == LayerKindHalves::kNone ? 0 : 1) + (kind.feed_forward == LayerKindHalves::kNone ? 0 : 1);
-}
-
-bool by_pattern(const LayerKinds& kinds) {
-    return std::all_of(kinds.of_layer.begin(), kinds.of_layer.end(), [&](std::uint16_t kind) { return halves(kinds.kinds[kind]) == 1; });
-}
-
 void read_layers(FlagReader& flags, Job& job) {
     compose_hybrid(flags, job.model, hybrid_pattern(flags));
 }
@@ -109,7 +104,7 @@ void write_layers(FlagWriter& out, const Job& /*job*/) {
     if (plan.model.compositions.empty()) return;
     const LayerKinds kinds = layer_kinds(plan.model);
     refuse_other_mixers(plan, kinds);
-    if (by_pattern(kinds)) {
+    if (kinds.one_half_each()) {
         // HybridModel's layers (pretrain_hybrid.py) are these.
         out.flag("spec", {"megatron.core.models.hybrid.hybrid_layer_specs", "hybrid_stack_spec"});
         out.word("hybrid-layer-pattern", pattern_of(plan, kinds));
@@ -123,7 +118,7 @@ void write_layers(FlagWriter& out, const Job& /*job*/) {
     for (const LayerKindHalves& kind : kinds.kinds) {
         const LayerHalf* const mixer = mixer_of(kinds, kind);
         const bool attends = mixer != nullptr && !mixer->carries_state, varied = !variant_of(kind).empty();
-        if (halves(kind) != 2 || !(attends || varied) || (varied && !variant.empty() && variant != variant_of(kind)))
+        if (kind.count() != 2 || !(attends || varied) || (varied && !variant.empty() && variant != variant_of(kind)))
             refuse_layers(plan,
                           "layers that are a mixer with a state and a feed-forward in one, or that differ in the number of their halves");
         if (varied) variant = variant_of(kind);
@@ -150,9 +145,5 @@ constexpr std::array kLayerFlags{
 }  // namespace
 
 constinit const FlagTopic kLayerTopic{kLayerFlags};
-
-bool layers_by_pattern(const ModelSpec& model) {
-    return !model.compositions.empty() && by_pattern(layer_kinds(model));
-}
 
 }  // namespace mgplan::formats

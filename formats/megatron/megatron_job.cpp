@@ -9,10 +9,10 @@
 
 #include "formats/megatron/argument_rules.hpp"
 #include "formats/megatron/flag_rows.hpp"
-#include "formats/megatron/megatron_hybrid_flags.hpp"
 #include "plan/cluster/architectures.hpp"
 #include "plan/layout/pipeline_layout.hpp"
 #include "plan/layout/switched_layout.hpp"
+#include "plan/parameters/layer_kinds.hpp"
 #include "plan/text/errors.hpp"
 #include "plan/text/shell_quoting.hpp"
 

@@ -3,8 +3,8 @@
 
 #include "formats/megatron/flag_rows.hpp"
 #include "formats/megatron/megatron_hybrid.hpp"
-#include "formats/megatron/megatron_hybrid_flags.hpp"
 #include "plan/layout/pipeline_layout.hpp"
+#include "plan/parameters/layer_kinds.hpp"
 
 // Parallel sizes, stages and chunks.
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "formats/megatron/flag_rows.hpp"
-#include "formats/megatron/megatron_hybrid_flags.hpp"
 #include "plan/model/layer_pattern.hpp"
+#include "plan/parameters/layer_kinds.hpp"
 
 // Mixtures of experts.
 

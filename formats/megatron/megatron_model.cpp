@@ -3,7 +3,7 @@
 
 #include "formats/megatron/flag_rows.hpp"
 #include "formats/megatron/megatron_hybrid.hpp"
-#include "formats/megatron/megatron_hybrid_flags.hpp"
+#include "plan/parameters/layer_kinds.hpp"
 
 // A command's model: sizes, norms, dropout, multi-token prediction, and the order in which all topics are read.
 

@@ -134,11 +134,21 @@ bool graphs_experts_that_are_not_there(C c) {
     return c.has_pattern() && by_parts && c.whole("--num-experts", 0).value_or(2) <= 1 && (graphs(c, "moe") || graphs(c, "moe_router"));
 }
 
+/// Layers of the decoder: --num-layers, or the letters of a pattern in front of its depths of prediction; 0 where they are not known.
+std::int64_t decoder_layers(C c) {
+    for (const std::string_view flag : {"--hybrid-layer-pattern", "--hybrid-override-pattern"}) {
+        if (!c.has(flag)) continue;
+        const std::string pattern = c.word(flag).value_or("");
+        const auto end = std::find(pattern.begin(), pattern.end(), '/');
+        return std::distance(pattern.begin(), end) - std::count(pattern.begin(), end, '|');
+    }
+    return c.whole("--num-layers", 0).value_or(0);
+}
+
 /// --no-rope-freq N skips every N-th layer, and N does not divide the layers.
 bool skips_rotation_unevenly(C c) {
-    if (c.has_pattern()) return false;
-    const auto every = c.whole("--no-rope-freq", 0), layers = c.whole("--num-layers", 0);
-    return every && layers && *every > 0 && *layers > 0 && *layers % *every != 0;
+    const auto every = c.whole("--no-rope-freq", 0);
+    return every && *every > 0 && decoder_layers(c) % *every != 0;
 }
 
 constexpr auto kConfigurationRules = std::to_array<ArgumentRule>({
@@ -291,7 +301,7 @@ constexpr auto kConfigurationRules = std::to_array<ArgumentRule>({
     {kLayers, 2526, "--rotary-interleaved", [](C c) { return c.has("--rotary-interleaved") && c.has("--multi-latent-attention"); },
      "does not go with --multi-latent-attention; remove it",
      {Exemption::checkpoint_model}},
-    {kLayers, 3141, "--no-rope-freq", skips_rotation_unevenly, "does not divide --num-layers; give a number that does, or a list"},
+    {kLayers, 3141, "--no-rope-freq", skips_rotation_unevenly, "does not divide the number of layers; give a number that does, or a list"},
     {kLayers, 3345, "--rope-type",
      [](C c) {
          return c.has("--multi-latent-attention") && c.is_none_of("--rope-type", "yarn", "yarn") && !c.has("--no-rope-fusion") &&
@@ -335,6 +345,11 @@ constexpr auto kConfigurationRules = std::to_array<ArgumentRule>({
     // ---- CUDA graphs and overlaps ----
     {kLayers, 2794, "--cuda-graph-impl", [](C c) { return c.is("--cuda-graph-impl", "full_iteration") && graphs_parts(c); },
      "goes without --cuda-graph-modules and --cuda-graph-scope; remove these, or give --cuda-graph-impl transformer_engine"},
+    {RuleSource::graphs, 108, "--cuda-graph-scope",
+     [](C c) {
+         return graphs(c, "full_iteration") && (c.is("--cuda-graph-impl", "transformer_engine") || c.has("--external-cuda-graph"));
+     },
+     "captures the whole step, which transformer_engine does not; give --cuda-graph-impl full_iteration in place of both"},
     {RuleSource::layer, 594, "--cuda-graph-modules", graphs_dense_layers_too_early,
      "(--cuda-graph-scope) captures mlp of layers without experts, at which --cuda-graph-impl local stops; add attn, or give "
      "--cuda-graph-impl transformer_engine",

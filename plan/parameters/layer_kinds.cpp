@@ -130,6 +130,14 @@ const LayerHalf& LayerKinds::mixer_of_prediction() const {
     return mixer == LayerKindHalves::kNone ? first_half() : mixers[static_cast<std::size_t>(mixer)];
 }
 
+bool LayerKinds::one_half_each() const {
+    return std::all_of(of_layer.begin(), of_layer.end(), [&](std::uint16_t kind) { return kinds[kind].count() == 1; });
+}
+
+bool layers_by_pattern(const ModelSpec& model) {
+    return !model.compositions.empty() && layer_kinds(model).one_half_each();
+}
+
 bool attention_norm_stands_alone(const ModelSpec& model) {
     return (model.mla.has_value() || has_part_with(model, &PartTraits::projects_latents)) && model.pre_norms;
 }

@@ -27,6 +27,8 @@ struct LayerKindHalves {
     bool mixture = false;   ///< its feed-forward is an MoE layer
     bool in_bf16 = false;   ///< its products stay in 16 bits where those of others are quantised
     bool operator==(const LayerKindHalves&) const = default;
+    /// Halves that are there: 1 or 2.
+    [[nodiscard]] int count() const { return (mixer == kNone ? 0 : 1) + (feed_forward == kNone ? 0 : 1); }
 };
 
 /// True if the norm in front of attention is a module of its own, as with latent attention, and no part of the linear layer that follows
@@ -51,6 +53,8 @@ struct LayerKinds {
     bool mixture_norm_alone = false;    ///< the same of the norm in front of experts: there is one
 
     [[nodiscard]] std::size_t size() const { return kinds.size(); }
+    /// True if each decoder layer has one half, as in a HybridStack (Megatron-core models/hybrid).
+    [[nodiscard]] bool one_half_each() const;
     /// Index of the only feed-forward of experts, in the training's precision; LayerKindHalves::kNone without.
     [[nodiscard]] int mixture() const;
     /// The mixer of a layer of multi-token prediction; first_half() where it has none.
@@ -63,5 +67,9 @@ struct LayerKinds {
 /// O(layers). `switches` name the layers that stay in 16 bits; those of multi-token prediction never do (Megatron-core
 /// multi_token_prediction.py enters the context of fp8 without a layer's number).
 [[nodiscard]] LayerKinds layer_kinds(const ModelSpec& model, const MegatronSwitches& switches = {});
+
+/// True if Megatron-LM builds the model as a HybridStack: a pattern gives the number of layers, their kinds, and with | their stages.
+/// Errors and cost are those of layer_kinds().
+[[nodiscard]] bool layers_by_pattern(const ModelSpec& model);
 
 }  // namespace mgplan

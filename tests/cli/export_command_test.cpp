@@ -302,6 +302,18 @@ private:
 };
 
 // Fused rotation of latent attention knows yarn alone.
+// validate_args turns the distributed optimizer off for Muon; Bridge asserts that no check for NaN reads a captured step
+// (training/config.py).
+TEST_F(ExportCommand, GivesBridgeNothingThatTheOptimizerOrAGraphRefuses) {
+    const auto overrides = [&](const std::string& options) { return say("export " + plan(options) + " --to bridge-overrides").out; };
+    EXPECT_THAT(overrides(""), AllOf(HasSubstr("ddp.use_distributed_optimizer=true"), HasSubstr("optimizer.use_distributed_optimizer=true"),
+                                     Not(HasSubstr("check_for_nan"))));
+    EXPECT_THAT(overrides(" --optimizer muon"),
+                AllOf(HasSubstr("ddp.use_distributed_optimizer=false"), HasSubstr("optimizer.use_distributed_optimizer=false")));
+    EXPECT_THAT(overrides(" --cuda-graphs full_iteration"),
+                AllOf(HasSubstr("rerun_state_machine.check_for_nan_in_loss=false"), HasSubstr("ddp.check_for_nan_in_grad=false")));
+}
+
 TEST_F(ExportCommand, RotatesLatentAttentionUnfusedWhereItIsNotScaled) {
     const TempFile saved("latent.json"), arguments("latent.args");
     ASSERT_EQ(say("plan --world 8 --model moonlight-16b-a3b --top 1 --tp 1 --pp 1 --ep 8 --save-plan " + saved.path()).code, kDone);

@@ -34,21 +34,47 @@ TEST(Program, EndsWithAWordWhereAFileMayNotGrow) {
     EXPECT_THAT(file.err(), HasSubstr("mgplan: --output " + table));
 }
 
+/// mgplan with so many KiB of address space.
+ChildProcess with_memory(int kib, const std::string& words) {
+    return {
+        "/bin/bash", {"-c", "ulimit -c 0; ulimit -v " + std::to_string(kib) + "; exec " MGPLAN_PROGRAM " " + words + " > /dev/null"}, {}};
+}
+
 TEST(Program, EndsWithAWordWhereMemoryIsShort) {
-    // Limits of address space, in KiB. The loader ends with 127 below the libraries' needs, which differ by machine.
+    // The loader ends with 127 below the libraries' needs, which differ by machine.
     int said = 0;
-    for (const int kib : {50'000, 60'000, 80'000}) {
-        ChildProcess plan{"/bin/bash",
-                          {"-c", "ulimit -c 0; ulimit -v " + std::to_string(kib) +
-                                     "; exec " MGPLAN_PROGRAM " plan --world 2048 --model deepseek-v3 > /dev/null"},
-                          {}};
-        const int code = plan.code();
-        EXPECT_THAT(code, ::testing::AnyOf(kRunFailed, 127, 128 + SIGSEGV)) << kib << plan.err();
-        if (code != kRunFailed) continue;
-        EXPECT_THAT(plan.err(), HasSubstr("mgplan: out of memory on this machine"));
-        ++said;
+    for (const std::string model : {"deepseek-v3", "tiny-llama"}) {
+        for (int kib = 44'000; kib <= 80'000; kib += kib < 56'000 ? 1000 : 8000) {
+            ChildProcess plan = with_memory(kib, "plan --world 2048 --model " + model);
+            const int code = plan.code();
+            EXPECT_THAT(code, ::testing::AnyOf(kRunFailed, 127, 128 + SIGSEGV)) << model << " " << kib << plan.err();
+            if (code != kRunFailed) continue;
+            EXPECT_THAT(plan.err(), HasSubstr("mgplan: out of memory on this machine"));
+            ++said;
+        }
     }
     EXPECT_GT(said, 0);
+}
+
+TEST(Program, EndsARunWhereMatrixProductsLackMemory) {
+    const tests::TemporaryFolder folder;
+    const std::string plan = folder.path() + "/plan.json";
+    ASSERT_EQ(say("plan --world 2 --model tiny-llama --save-plan " + plan).code, kDone);
+    for (const int kib : {200'000, 400'000}) {
+        ChildProcess run = with_memory(kib, "run " + plan + " --steps 1");
+        EXPECT_EQ(run.code(), kRunFailed) << kib;
+        EXPECT_THAT(run.err(), HasSubstr("out of memory")) << kib;
+    }
+}
+
+TEST(Program, RecordsNothingWithoutItsStandIns) {
+    const tests::TemporaryFolder folder;
+    ChildProcess record{"/bin/bash",
+                        {"-c", "set -o pipefail; (ulimit -f 0; exec " MGPLAN_PROGRAM " record --record " + folder.path() +
+                                   "/r.json -- srun a.py) 2>&1 | cat"},
+                        {}};
+    EXPECT_EQ(record.code(), kRunFailed) << record.out();
+    EXPECT_THAT(record.out(), HasSubstr("cannot be written: File too large; set TMPDIR to a folder with room"));
 }
 
 TEST(Program, LetsWhatItStartsHaveTheLimitsSignal) {

@@ -24,6 +24,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 const std::string kModel =
     "pretrain_gpt.py --num-layers 32 --hidden-size 4096 --num-attention-heads 32 --vocab-size 32000 --seq-length 2048 "
@@ -126,6 +127,12 @@ TEST(RecordCommand, NumbersLaunchesWithoutCountingFromOne) {
     ASSERT_EQ(said.code, kDone) << said.err;
     ASSERT_EQ(record.launches.size(), 30U);
     for (std::size_t i = 0; i < record.launches.size(); ++i) EXPECT_THAT(record.launches[i].words, ElementsAre(std::to_string(i + 1)));
+}
+
+TEST(RecordCommand, SaysWhereALaunchWasNotWrittenDown) {
+    const auto [said, record] = record_command_test::record("(ulimit -f 0; srun lost.py)\nsrun kept.py\n");
+    EXPECT_THAT(said.err, HasSubstr("mgplan: launch 1 was not written down; is the disk of "));
+    EXPECT_THAT(said.err, Not(HasSubstr("launch 2 was not")));
 }
 
 TEST(RecordCommand, SaysWhenTheScriptFails) {

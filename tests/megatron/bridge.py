@@ -49,7 +49,7 @@ def container_of(job, named):
                      seq_length=1024, position_embedding_type=arguments.position_embedding_type)
     return config.ConfigContainer(
         train=config.TrainingConfig(train_iters=100), model=model, scheduler=config.SchedulerConfig(),
-        optimizer=config.OptimizerConfig(optimizer="adam", lr=1e-4, min_lr=0.0, bf16=arguments.bf16),
+        optimizer=config.OptimizerConfig(optimizer="adam", lr=1e-4, min_lr=0.0, bf16=arguments.bf16, fp16=arguments.fp16),
         dataset=config.MockGPTDatasetConfig(seq_length=1024, random_seed=1, reset_position_ids=False, reset_attention_mask=False, eod_mask_loss=False),
         logger=config.LoggerConfig(), tokenizer=tokenizers.TokenizerConfig(tokenizer_type="NullTokenizer", vocab_size=arguments.vocab_size),
         checkpoint=config.CheckpointConfig())

@@ -1,5 +1,6 @@
 """Every preset in several layouts: planned and exported by mgplan, started by Megatron-LM."""
 
+import argparse
 import re
 
 import jobs
@@ -8,10 +9,16 @@ import oracle
 import server
 
 
+def version_of_megatron():
+    """Name of the oracle's version in `mgplan export --megatron`. Branch dev has the number of its last release, and a flag of its own."""
+    flags = oracle.arguments.add_megatron_arguments(argparse.ArgumentParser(allow_abbrev=False))._option_string_actions
+    return "dev" if "--offload-optimizer-states" in flags else oracle.version().rpartition(".")[0]
+
+
 def judged(program, folder, numbers, seed, workers):
     """Returns a row for these layouts of each preset, and of a hybrid with multi-token prediction, with the verdict's line under "verdict"."""
     models = mgplan.presets(program) | mgplan.predicting(program, folder)
-    rows = mgplan.export_all(program, folder, mgplan.layouts(models, numbers, seed), workers)
+    rows = mgplan.export_all(program, folder, version_of_megatron(), mgplan.layouts(models, numbers, seed), workers)
     commands, of = [], []
     for row in rows:
         if row["stage"] != "exported":

@@ -3,7 +3,6 @@
 import collections
 import datetime
 import json
-import os
 import re
 import subprocess
 import time
@@ -26,12 +25,16 @@ and what matches none of them is listed by its text.
 """
 
 
+def parsed_revision(*words):
+    return subprocess.run(["git", "-C", str(oracle.ROOT), "rev-parse", *words], capture_output=True, text=True, check=False).stdout.strip()
+
+
 def version():
-    """Release of Megatron-LM, with its commit where it is a checkout."""
-    done = subprocess.run(["git", "-C", str(oracle.ROOT), "rev-parse", "--short=8", "HEAD"], capture_output=True, text=True, check=False)
-    top = subprocess.run(["git", "-C", str(oracle.ROOT), "rev-parse", "--show-toplevel"], capture_output=True, text=True, check=False).stdout.strip()
-    commit = done.stdout.strip() if top and Path(top).resolve() == oracle.ROOT else os.environ.get("MEGATRON_COMMIT", "")
-    return f"Megatron-LM {oracle.version()}" + (f" at {commit}" if commit else " (wheel of megatron-core)")
+    """Release of Megatron-LM, with commit and branch where it is a checkout."""
+    top = parsed_revision("--show-toplevel")
+    if top and Path(top).resolve() == oracle.ROOT:
+        return f"Megatron-LM {oracle.version()} at {parsed_revision('--short=8', 'HEAD')[:8]} ({parsed_revision('--abbrev-ref', 'HEAD')})"
+    return f"Megatron-LM {oracle.version()} (wheel of megatron-core)"
 
 
 def of_mgplan(program):
@@ -94,10 +97,12 @@ def section(options):
         rows = kept(options, "exports", lambda: in_blocks(options, layouts, lambda some: exports.judged(program, folder / "plans", some, options.seed, workers), 1))
         exported = [row for row in rows if row["stage"] == "exported"]
         accepted = [row for row in rows if row.get("accepted")]
-        part("Exports", f"{sum(row['stage'] != 'no plan' for row in rows)} layouts of {len({row['model'] for row in rows})} presets: {len(exported)} exported, {len(accepted)} of them start.", "exports",
+        part("Exports", f"{sum(row['stage'] != 'no plan' for row in rows)} layouts of {len({row['model'] for row in rows})} presets: {len(exported)} exported by --megatron "
+             f"{exports.version_of_megatron()}, {len(accepted)} of them start.", "exports",
              list(exports.texts(rows)))
-        compared, texts = bridge.judged(program, accepted, workers)
-        part("Overrides of Megatron-Bridge", f"{compared} of these plans, loaded by the ConfigContainer of megatron-bridge, {len(texts)} differ.", "bridge", texts)
+        if (oracle.ROOT / "megatron/bridge").is_dir():  # of its wheel, which a checkout of Megatron-LM does not hold
+            compared, texts = bridge.judged(program, accepted, workers)
+            part("Overrides of Megatron-Bridge", f"{compared} of these plans, loaded by the ConfigContainer of megatron-bridge, {len(texts)} differ.", "bridge", texts)
         result = figures.parameters(program, accepted, workers)
         part("Gradient bytes", f"{result['compared']} ranks of {result['models']} models compared, {len(result['differences'])} differ. Left out, since "
              f"their exports name fields that no flag carries: {', '.join(result['others'])}.", "parameters",

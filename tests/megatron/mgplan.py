@@ -119,8 +119,9 @@ def option(options, name, default=None):
     return words[words.index(name) + 1] if name in words else default
 
 
-def plan_and_export(program, folder, model, number, options):
-    """Returns what was written, or the message with which mgplan refused: {"model", "number", "options", "stage", "message", "plan", "script", "yaml"}."""
+def plan_and_export(program, folder, version, model, number, options):
+    """Exports for that version of Megatron-LM. Returns what was written, or the message with which mgplan refused: {"model", "number", "options",
+    "stage", "message", "plan", "script", "yaml"}."""
     row = {"model": model, "number": number, "options": [str(word) for word in options], "stage": "exported", "message": ""}
     stem = Path(folder) / f"{Path(model).name.removesuffix('.json')}-{number}"
     plan = f"{stem}.json"
@@ -144,17 +145,17 @@ def plan_and_export(program, folder, model, number, options):
     for to, ending in (("megatron-args", "sh"), ("megatron-yaml", "yaml")):
         try:
             row[ending] = f"{stem}.{ending}"
-            row["lost"] = run(program, "export", plan, "--to", to, "--output", row[ending]).stderr
+            row["lost"] = run(program, "export", plan, "--to", to, "--megatron", version, "--output", row[ending]).stderr
         except Failed as failure:
             row.update(stage="not exported", message=str(failure))
     return row
 
 
-def export_all(program, folder, chosen, workers):
+def export_all(program, folder, version, chosen, workers):
     """plan_and_export of every (model, number, options)."""
     Path(folder).mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(lambda item: plan_and_export(program, folder, *item), chosen))
+        return list(pool.map(lambda item: plan_and_export(program, folder, version, *item), chosen))
 
 
 def gate(program, script, world, cluster):

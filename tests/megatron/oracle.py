@@ -8,6 +8,7 @@ Megatron-LM's own functions, and says where it stopped. Importing this module im
 
 import contextlib
 import dataclasses
+import inspect
 import io
 import logging
 import os
@@ -193,9 +194,13 @@ class Job:
         dist = self.container.dist
         if "buffers" not in self.command.wants or dist.use_megatron_fsdp or dist.use_torch_fsdp2:
             return
-        wrapped = dist_utils.prepare_existing_model_chunks_for_distributed_training(
-            self.chunks, self.model.transformer, groups_of_stage, ddp_config=self.container.ddp,
-            overlap_param_gather_with_optimizer_step=self.container.optimizer.overlap_param_gather_with_optimizer_step)
+        # As setup_model_and_optimizer (training.py) passes them; 0.19.2 has no layout of its own for layer-wise optimizers there.
+        layer_wise = {"use_layer_wise_distributed_optimizer": getattr(self.arguments, "use_layer_wise_distributed_optimizer", False),
+                      "use_layer_wise_param_layout": getattr(self.arguments, "use_layer_wise_param_layout", True)}
+        wrap = dist_utils.prepare_existing_model_chunks_for_distributed_training
+        wrapped = wrap(self.chunks, self.model.transformer, groups_of_stage, ddp_config=self.container.ddp,
+                       overlap_param_gather_with_optimizer_step=self.container.optimizer.overlap_param_gather_with_optimizer_step,
+                       **{name: value for name, value in layer_wise.items() if name in inspect.signature(wrap).parameters})
         facts["chunks"] = [[buffer_of(buffer, chunk) for buffer in chunk.buffers + chunk.expert_parallel_buffers] for chunk in wrapped]
         facts["gradient_bytes"] = sum(buffer["gradient_bytes"] for chunk in facts["chunks"] for buffer in chunk)
 

@@ -435,6 +435,16 @@ std::vector<Case> rule_cases() {
              layout.engine = Engine::megatron;
          },
          {"overlap moe", "ep > 1", "use a larger ep"}},
+        {"moe_overlap_suits_the_layout",
+         "nemotron-3-nano-30b-a3b",
+         8,
+         ep8,
+         [](Workload& work, Layout& layout) {
+             work.training.overlap_moe = true;
+             work.model.moe->dispatcher = TokenDispatcher::all_to_all;
+             layout.engine = Engine::megatron;
+         },
+         {"overlap moe", "is not built for hybrids", "drop it"}},
         {"bf16_moments_need_sharded_adam",
          "llama3-8b",
          8,

@@ -1,10 +1,12 @@
 #include "runtime/cpu/ops/blas.hpp"
 
 #include <cblas.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <limits>
 #include <mutex>
+#include <new>
 #include <set>
 
 #include "plan/text/errors.hpp"
@@ -20,13 +22,24 @@ void* __real_blas_memory_alloc(int position);
 void __real_blas_memory_free(void* buffer);
 
 static std::mutex buffers_lock;
+static std::size_t buffers_taken = 0;
+static constexpr std::size_t kBufferBytes = std::size_t{128} << 20U;  // BUFFER_SIZE of x86-64 in OpenBLAS 0.3.21, elsewhere 32 MiB or more
+
+/// Throws std::bad_alloc where a new buffer does not fit into the address space (ulimit -v): OpenBLAS would try again for ever.
+static void require_room_for_a_buffer() {
+    void* const room = ::mmap(nullptr, kBufferBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (room == MAP_FAILED) throw std::bad_alloc();
+    ::munmap(room, kBufferBytes);
+}
 
 void* __wrap_blas_memory_alloc(int position);
 void* __wrap_blas_memory_alloc(int position) {
     const std::scoped_lock lock(buffers_lock);
-    void* const buffer = __real_blas_memory_alloc(position);
-    // Buffers are kept for good and reused; new ones are rare. A buffer is 32 MiB or more (BUFFER_SIZE for x86-64).
+    // Buffers are kept for good and reused; new ones are rare.
     static std::set<void*> known;
+    if (buffers_taken == known.size()) require_room_for_a_buffer();
+    void* const buffer = __real_blas_memory_alloc(position);
+    ++buffers_taken;
     if (known.insert(buffer).second) mgplan::runtime::prefer_huge_pages(buffer, std::size_t{32} << 20U);
     return buffer;
 }
@@ -34,6 +47,7 @@ void* __wrap_blas_memory_alloc(int position) {
 void __wrap_blas_memory_free(void* buffer);
 void __wrap_blas_memory_free(void* buffer) {
     const std::scoped_lock lock(buffers_lock);
+    --buffers_taken;
     __real_blas_memory_free(buffer);
 }
 // NOLINTEND(bugprone-reserved-identifier)

@@ -55,8 +55,11 @@ def not_compiled(function=None, **_):
     return function or not_compiled
 
 
+NAMES = {8: "NVIDIA A100", 9: "NVIDIA H100", 10: "NVIDIA B200"}  # DeepEP's condition in Megatron-Bridge begins with these
+
+
 def properties(*_):
-    return types.SimpleNamespace(major=capability[0], minor=capability[1], name="a GPU that is not there", total_memory=80 * 2**30, multi_processor_count=132)
+    return types.SimpleNamespace(major=capability[0], minor=capability[1], name=NAMES.get(capability[0], "a GPU that is not there"), total_memory=80 * 2**30, multi_processor_count=132)
 
 
 def install(device):

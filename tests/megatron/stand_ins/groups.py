@@ -1,5 +1,7 @@
 """Process groups that know their ranks and never communicate. One process poses as any rank of any world."""
 
+import types
+
 import torch.distributed
 
 world = {"size": 1, "rank": 0}
@@ -39,7 +41,15 @@ def new_group(ranks=None, *_, **__):
     return Group(ranks) if world["rank"] in ranks else None
 
 
+class NcclOptions:
+    """Options of a communicator, which nothing reads: torch's own class calls NCCL, of which there are symbols alone."""
+
+    def __init__(self, **_):
+        self.config = types.SimpleNamespace()
+
+
 def install():
+    torch.distributed.ProcessGroupNCCL = types.SimpleNamespace(Options=NcclOptions)
     answers = {
         "is_available": lambda: True, "is_initialized": lambda: True, "new_group": new_group, "get_backend": lambda *_: "nccl",
         "get_world_size": lambda group=None: len(ranks_of(group)), "get_rank": lambda group=None: rank_in(group),
