@@ -286,9 +286,10 @@ void declare_workload_options(Options& options, WorkloadOptions& values, bool wi
                  "document lengths of packed sequences, a JSON list of pairs of tokens and count. Attention stays inside a document, and a "
                  "step waits for the slowest data-parallel rank (default: one document per sequence)");
     options.group("Training");
-    options.text("lora", values.lora, "WORDS",
-                 "train low-rank adapters and freeze all other weights: default, or rank=16,alpha=32,targets=qkv,proj,fc1,fc2,experts,latent "
-                 "(default: all weights; of values left out Megatron-Bridge's: rank 32, alpha 32, every target but latent)");
+    options.text(
+        "lora", values.lora, "WORDS",
+        "train low-rank adapters and freeze all other weights: default, or rank=16,alpha=32,targets=qkv,proj,fc1,fc2,experts,latent "
+        "(default: all weights; of values left out Megatron-Bridge's: rank 32, alpha 32, every target but latent)");
     declare_precision(options, values.precision);
     options.text("software", values.software, "RELEASE",
                  "release of NVIDIA's training container whose rates are used, from 25.04 to 26.08 (default: 26.08)");

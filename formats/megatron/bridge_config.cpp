@@ -228,8 +228,8 @@ private:
     void add_adapters(const YAML::Node& peft) {
         const std::string kind = peft.IsMap() && peft["_target_"] && peft["_target_"].IsScalar() ? peft["_target_"].Scalar() : "";
         if (!kind.empty() && !kind.ends_with(".LoRA")) {
-            problems_.add_missing_fact("{}: peft: {} cannot be planned; give peft.lora.LoRA, or remove the section, to train all weights", where_,
-                                       kind.substr(0, 80));
+            problems_.add_missing_fact("{}: peft: {} cannot be planned; give peft.lora.LoRA, or remove the section, to train all weights",
+                                       where_, kind.substr(0, 80));
             return;
         }
         const auto value = [&](const char* field, const char* otherwise) {

@@ -142,11 +142,13 @@ std::vector<std::string> modules_of_adapters(const MegatronJob& job) {
     const Adapters& adapters = *job.adapters;
     if (job.experts && (adapters.fc1 != adapters.experts || adapters.fc2 != adapters.experts))
         throw ConfigError(
-            "model.adapters: linear_fc1 and linear_fc2 of Megatron-Bridge are those of experts too; plan with fc1, fc2 and experts among the "
+            "model.adapters: linear_fc1 and linear_fc2 of Megatron-Bridge are those of experts too; plan with fc1, fc2 and experts among "
+            "the "
             "targets of --lora, or with none of them");
     if (!adapters.shared_by_experts && adapters.experts)
         throw ConfigError(
-            "model.adapters: experts have an adapter each, as in ms-swift, and Megatron-Bridge's share one; plan with --lora for Megatron-Bridge");
+            "model.adapters: experts have an adapter each, as in ms-swift, and Megatron-Bridge's share one; plan with --lora for "
+            "Megatron-Bridge");
     std::vector<std::string> modules;
     const auto add = [&](bool wanted, std::initializer_list<const char*> names) {
         if (wanted) modules.insert(modules.end(), names.begin(), names.end());

@@ -57,7 +57,7 @@ bool takes_muon(const std::vector<std::string>& words) {
     return false;
 }
 
-/// What a command of ms-swift trains (--tuner_type, earlier --train_type): "" where it does not say, which trains all weights.
+/// The tuner of a command of ms-swift (--tuner_type, earlier --train_type): "" where none is named, which trains all weights.
 std::string tuner_of(const std::vector<std::string>& words) {
     for (std::size_t i = 0; i < words.size(); ++i) {
         const std::string flag = words[i].starts_with("--") ? spelled(words[i]) : "";

@@ -16,23 +16,24 @@ namespace mgplan::formats {
 namespace {
 
 constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kAdaptedModules{{{"linear_qkv", "qkv"},
-                                                                                 {"query_key_value", "qkv"},
-                                                                                 {"linear_proj", "proj"},
-                                                                                 {"dense", "proj"},
-                                                                                 {"linear_fc1", "fc1 experts"},
-                                                                                 {"dense_h_to_4h", "fc1"},
-                                                                                 {"linear_fc2", "fc2 experts"},
-                                                                                 {"dense_4h_to_h", "fc2"},
-                                                                                 {"linear_q_proj", "latent"},
-                                                                                 {"linear_q_down_proj", "latent"},
-                                                                                 {"linear_kv_down_proj", "latent"}}};
+                                                                                         {"query_key_value", "qkv"},
+                                                                                         {"linear_proj", "proj"},
+                                                                                         {"dense", "proj"},
+                                                                                         {"linear_fc1", "fc1 experts"},
+                                                                                         {"dense_h_to_4h", "fc1"},
+                                                                                         {"linear_fc2", "fc2 experts"},
+                                                                                         {"dense_4h_to_h", "fc2"},
+                                                                                         {"linear_q_proj", "latent"},
+                                                                                         {"linear_q_down_proj", "latent"},
+                                                                                         {"linear_kv_down_proj", "latent"}}};
 constexpr std::array<std::string_view, 2> kOfLatents{"linear_q_up_proj", "linear_kv_up_proj"};
 constexpr std::string_view kAllLinear = "all-linear";
 
 /// The targets of a module, as --lora spells them; "" where they are not known.
 std::string_view targets_of(std::string_view module) {
     if (std::find(kOfLatents.begin(), kOfLatents.end(), module) != kOfLatents.end()) return "latent";
-    const auto found = std::find_if(kAdaptedModules.begin(), kAdaptedModules.end(), [&](const auto& entry) { return entry.first == module; });
+    const auto found =
+        std::find_if(kAdaptedModules.begin(), kAdaptedModules.end(), [&](const auto& entry) { return entry.first == module; });
     return found == kAdaptedModules.end() ? std::string_view() : found->second;
 }
 
@@ -40,8 +41,8 @@ std::string_view targets_of(std::string_view module) {
 
 void read_adapters(FlagReader& flags, Job& job) {
     if (const std::string unknown = flags.unknown_beginning_with("--lora"); !unknown.empty())
-        return flags.cannot_plan("{}: this flag of adapters (LoRA) is not known; leave out the flags that begin with --lora, and give --lora",
-                                 unknown);
+        return flags.cannot_plan(
+            "{}: this flag of adapters (LoRA) is not known; leave out the flags that begin with --lora, and give --lora", unknown);
     const std::string_view rank_flag = flags.has("--lora-rank") ? "--lora-rank" : "--lora-r";
     const std::vector<std::string> modules = flags.texts("--lora-target-modules");
     if (flags.has("--lora-modules-to-save"))
@@ -49,8 +50,8 @@ void read_adapters(FlagReader& flags, Job& job) {
     if (modules.empty()) {
         for (const std::string_view flag : {rank_flag, std::string_view("--lora-alpha"), std::string_view("--lora-load")}) {
             if (!flags.has(flag)) continue;
-            return flags.missing_fact("{} without --lora-target-modules; name the modules, as in --lora-target-modules linear_qkv linear_proj",
-                                      flag);
+            return flags.missing_fact(
+                "{} without --lora-target-modules; name the modules, as in --lora-target-modules linear_qkv linear_proj", flag);
         }
         return;
     }
@@ -65,9 +66,10 @@ void read_adapters(FlagReader& flags, Job& job) {
         }
         const std::string_view known = targets_of(module);
         if (known.empty())
-            return flags.cannot_plan("--lora-target-modules {}: adapters of this module cannot be planned; use {}, linear_qkv, linear_proj, "
-                                     "linear_fc1 or linear_fc2",
-                                     module.substr(0, 60), kAllLinear);
+            return flags.cannot_plan(
+                "--lora-target-modules {}: adapters of this module cannot be planned; use {}, linear_qkv, linear_proj, "
+                "linear_fc1 or linear_fc2",
+                module.substr(0, 60), kAllLinear);
         for (const std::string& target : split(known, ' ')) {
             if (target == "experts" && !job.model.moe) continue;
             targets += fmt::format("{}{}", targets.empty() ? "" : ",", target);
@@ -76,9 +78,9 @@ void read_adapters(FlagReader& flags, Job& job) {
     if (targets.empty()) targets = job.model.mla ? "latent,proj,fc1,fc2,experts" : "qkv,proj,fc1,fc2,experts";
     try {
         // Targets that every list of modules names, and this model lacks, count for nothing.
-        job.model.adapters = parse_adapters(fmt::format("rank={},alpha={},targets={}", rank, alpha,
-                                                        fmt::join(targets_in(targets, job.model), ",")),
-                                            job.model, flags.where() + ": --lora-target-modules");
+        job.model.adapters =
+            parse_adapters(fmt::format("rank={},alpha={},targets={}", rank, alpha, fmt::join(targets_in(targets, job.model), ",")),
+                           job.model, flags.where() + ": --lora-target-modules");
         job.model.adapters->shared_by_experts = false;
     } catch (const ConfigError& error) {
         flags.problems().absorb(error);

@@ -49,10 +49,8 @@ constexpr std::array kUsedFlags{
               "load-teacher",
               Decides::fit, kRefused},
     FlagGroup{FlagArity::none, FlagEffect::used, "", "checkpoint-activations kd mos", Decides::fit, kRefused},
-    FlagGroup{FlagArity::one, FlagEffect::used, "", "lora-r lora-rank lora-alpha lora-load", Decides::fit,
-              kAdapters},
-    FlagGroup{FlagArity::many, FlagEffect::used, "", "lora-target-modules lora-modules-to-save", Decides::fit,
-              kAdapters},
+    FlagGroup{FlagArity::one, FlagEffect::used, "", "lora-r lora-rank lora-alpha lora-load", Decides::fit, kAdapters},
+    FlagGroup{FlagArity::many, FlagEffect::used, "", "lora-target-modules lora-modules-to-save", Decides::fit, kAdapters},
 };
 
 }  // namespace

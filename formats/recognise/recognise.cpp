@@ -180,7 +180,8 @@ std::string layout_shown(const Signs& signs) {
 /// "rank=16,alpha=32" of a text that trains adapters; "default" where it states neither.
 std::string adapters_shown(const Signs& signs) {
     std::vector<std::string> words;
-    for (const auto& [word, names] : {std::pair("rank", "lora_rank lora_r peft_dim lora_dim"), std::pair("alpha", "lora_alpha peft_alpha")}) {
+    for (const auto& [word, names] :
+         {std::pair("rank", "lora_rank lora_r peft_dim lora_dim"), std::pair("alpha", "lora_alpha peft_alpha")}) {
         for (const std::string& name : split(names, ' ')) {
             const std::string_view value = signs.value(name);
             if (!is_number(value)) continue;
@@ -240,8 +241,8 @@ std::string refusal_of(const Recognised& found, std::string_view where) {
     if (found.states_layout)
         return fmt::format("{}: {}{}; its layout is read: name the model by --model {} next to the file", where, kind, reason, model);
     return fmt::format(
-        "{}: {}, which mgplan does not read{}; give its model and layout as options: mgplan simulate --world N --model {}{} {}", where, kind,
-        reason, model, adapters, found.layout.empty() ? "--tp N --pp N" : found.layout);
+        "{}: {}, which mgplan does not read{}; give its model and layout as options: mgplan simulate --world N --model {}{} {}", where,
+        kind, reason, model, adapters, found.layout.empty() ? "--tp N --pp N" : found.layout);
 }
 
 }  // namespace mgplan::formats

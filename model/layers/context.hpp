@@ -30,7 +30,7 @@ struct Fp8Weight;
 /// One parameter as layers use it: its values, and the main gradient that backwards add to.
 struct Weight {
     Tensor value;
-    Tensor gradient;  ///< undefined: the weight is frozen
+    Tensor gradient;                         ///< undefined: the weight is frozen
     std::shared_ptr<GradientStart> start{};  ///< shared by all users of the weight; without one the gradient begins at zero
     std::shared_ptr<Fp8Weight> fp8{};  ///< of linear layers that multiply in fp8 (model/layers/fp8_weight.hpp); null: in the weight's type
     [[nodiscard]] bool defined() const { return value.defined(); }

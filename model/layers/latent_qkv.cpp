@@ -95,7 +95,8 @@ QkvParts LatentQkv::forward_up(const RankContext& context, const MicrobatchConte
     const std::int64_t rows = q.shape()[0];
     parts.q = q.view({rows, heads, head_dim()});
     rotate_queries(context, microbatch, parts.q, false);
-    const Tensor projected = kv_up_.forward(context, saved.kv_normed, &saved.kv_up).view({rows, heads, mixer_.qk_nope_head_dim + mixer_.v_head_dim});
+    const Tensor projected =
+        kv_up_.forward(context, saved.kv_normed, &saved.kv_up).view({rows, heads, mixer_.qk_nope_head_dim + mixer_.v_head_dim});
     saved.kv_normed.end_forward();
     if (!kv_up_.reads_input(saved.kv_up)) saved.kv_normed = {};
     LatentKeys keys = join_latent_keys(projected, saved.k_rotary, mixer_.qk_nope_head_dim);
@@ -117,19 +118,19 @@ Tensor LatentQkv::backward(const RankContext& context, const MicrobatchContext& 
     gradients.q = Tensor();
     Tensor d_normed;
     if (mixer_.q_lora_rank > 0) {
-        const Tensor d_latent =
-            through_norm(q_up_.backward(context, dq, saved.q_normed, &saved.q_up), saved.q_latent, q_norm_weight_, q_norm_bias_, saved.q_statistics);
+        const Tensor d_latent = through_norm(q_up_.backward(context, dq, saved.q_normed, &saved.q_up), saved.q_latent, q_norm_weight_,
+                                             q_norm_bias_, saved.q_statistics);
         d_normed = q_down_.backward(context, d_latent, normed, &saved.q_down);
     } else {
-        d_normed = through_norm(q_up_.backward(context, dq, q_norm_weight_.defined() ? saved.q_normed : normed, &saved.q_up), normed.x, q_norm_weight_,
-                                q_norm_bias_, saved.q_statistics);
+        d_normed = through_norm(q_up_.backward(context, dq, q_norm_weight_.defined() ? saved.q_normed : normed, &saved.q_up), normed.x,
+                                q_norm_weight_, q_norm_bias_, saved.q_statistics);
     }
 
     LatentKeyGradients keys = split_latent_keys(gradients.k, gradients.v, mixer_.qk_nope_head_dim);
     gradients = {};
     const Tensor d_projected = keys.projected.view({rows, heads * (mixer_.qk_nope_head_dim + mixer_.v_head_dim)});
-    const Tensor d_latent = through_norm(kv_up_.backward(context, d_projected, saved.kv_normed, &saved.kv_up), saved.kv_latent, kv_norm_weight_,
-                                         kv_norm_bias_, saved.kv_statistics);
+    const Tensor d_latent = through_norm(kv_up_.backward(context, d_projected, saved.kv_normed, &saved.kv_up), saved.kv_latent,
+                                         kv_norm_weight_, kv_norm_bias_, saved.kv_statistics);
     const Tensor d_both = context.device->empty({d_latent.shape()[0], rank + mixer_.qk_rope_head_dim}, d_latent.dtype(),
                                                 MemoryCategory::activations, "gradient of latent and shared keys");
     set_columns(d_latent, d_both, 0);

@@ -113,8 +113,8 @@ Tensor Mlp::backward(const RankContext& context, const MicrobatchContext& microb
     saved.normed.end_forward();
     saved.after.end_forward();
     // Each tensor is freed right after its last read, as autograd does.
-    Tensor d_after = second_.backward(context, behind_.backward(residual_.backward(context, microbatch, dy), saved.behind), saved.after,
-                                      &saved.second);
+    Tensor d_after =
+        second_.backward(context, behind_.backward(residual_.backward(context, microbatch, dy), saved.behind), saved.after, &saved.second);
     saved.after = {};
     if (mlp_.output_multiplier != 1) scale(d_after, mlp_.output_multiplier);
     Tensor d_before = alpha_positive_.defined() ? xielu_backward(d_after, saved.before, alpha_positive_.value, alpha_negative_.value,

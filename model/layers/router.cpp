@@ -69,7 +69,8 @@ Tensor Router::backward(const RankContext& context, const MicrobatchContext& mic
     }
     if (context.expert_biases != nullptr) context.expert_biases->count(number_, saved.routing.experts);
     if (d_logits.dtype() != weight_.value.dtype()) {
-        const Tensor narrow = context.device->empty(d_logits.shape(), weight_.value.dtype(), MemoryCategory::activations, "router logit gradient");
+        const Tensor narrow =
+            context.device->empty(d_logits.shape(), weight_.value.dtype(), MemoryCategory::activations, "router logit gradient");
         copy(d_logits, narrow);
         d_logits = narrow;
     }

@@ -9,8 +9,8 @@ namespace mgplan::model {
 
 /// Tensors a forward saves besides its input. Selective recompute of shared_experts drops all.
 struct SharedExpertsSaved {
-    Tensor before;        ///< output of the first product: (rows, 2·ffn/tp) when gated
-    LinearInput after;    ///< output of the activation: (rows, ffn/tp)
+    Tensor before;      ///< output of the first product: (rows, 2·ffn/tp) when gated
+    LinearInput after;  ///< output of the activation: (rows, ffn/tp)
     AdapterSaved first, second;
     Tensor output, gate;  ///< with a gate: the output that it scales (rows, hidden), and its logits (rows, 1)
 };

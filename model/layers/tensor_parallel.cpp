@@ -51,7 +51,8 @@ Tensor product_with_bias(const RankContext& context, const Weight& weight, const
 
 /// Returns true if the product that makes the weight's gradient makes the bias's too, of whole dy and x.
 bool makes_bias_gradient(const RankContext& context, const Weight& weight, const Weight& bias, const Tensor& dy, const LinearInput& x) {
-    return context.biases_in_products && bias.defined() && weight.trained() && weight.fp8 == nullptr && sums_columns_in_product(dy, x.x, weight.gradient);
+    return context.biases_in_products && bias.defined() && weight.trained() && weight.fp8 == nullptr &&
+           sums_columns_in_product(dy, x.x, weight.gradient);
 }
 
 /// Adds the product of casts likewise.

@@ -52,10 +52,10 @@ public:
     [[nodiscard]] LinearInput input(const RankContext& context, const Tensor& x) const;
     /// `saved`: of a layer with an adapter.
     [[nodiscard]] Tensor forward(const RankContext& context, const LinearInput& x, AdapterSaved* saved = nullptr) const;
-    /// `x`: the forward's, not read unless reads_input(); gathered again with sequence parallelism rather than kept. Adds to the main gradients, that of
-    /// the weight by add_weight_gradient(): layer and context outlive the pass that does it. If this pass adds it, the gather is started
-    /// before the input's gradient, and that is reduced while the weight's is computed (Megatron-core, tensor_parallel/layers.py,
-    /// LinearWithGradAccumulationAndAsyncCommunication.backward).
+    /// `x`: the forward's, not read unless reads_input(); gathered again with sequence parallelism rather than kept. Adds to the main
+    /// gradients, that of the weight by add_weight_gradient(): layer and context outlive the pass that does it. If this pass adds it, the
+    /// gather is started before the input's gradient, and that is reduced while the weight's is computed (Megatron-core,
+    /// tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication.backward).
     [[nodiscard]] Tensor backward(const RankContext& context, const Tensor& dy, const LinearInput& x, AdapterSaved* saved = nullptr) const;
     /// True if a backward reads the layer's input: its weight is trained, or an adapter that did not keep it (`saved`, of the forward).
     [[nodiscard]] bool reads_input(const AdapterSaved& saved = {}) const {

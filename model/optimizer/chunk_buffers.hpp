@@ -38,8 +38,8 @@ struct ChunkSharding {
     bool parameters = true;
 };
 
-/// Allocates the buffers of a chunk and binds its weights to them. Gradients start at zero, parameters undefined. Frozen parameters lie in one
-/// tensor, one after the other.
+/// Allocates the buffers of a chunk and binds its weights to them. Gradients start at zero, parameters undefined. Frozen parameters lie in
+/// one tensor, one after the other.
 class ChunkBuffers {
 public:
     /// With `sharding` each unit is a bucket of each buffer, whatever options.bucket_size says, and options.distributed_optimizer is on.

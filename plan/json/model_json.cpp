@@ -249,7 +249,8 @@ ModelSpec model_from_json(const Json& json, const std::string& where) {
         problems.add("{}: left_out has {} entries; give at most {}", where, model.left_out.size(), ModelLimits::left_out);
     model.layers = read_layers(reader);
     // Counts that follow from the rest, in what commands print.
-    for (const auto* field : {"parameters", "active_parameters", "mtp_parameters", "counted_only", "unused_fields", "trained_parameters"}) reader.ignore(field);
+    for (const auto* field : {"parameters", "active_parameters", "mtp_parameters", "counted_only", "unused_fields", "trained_parameters"})
+        reader.ignore(field);
     model.hidden = reader.integer("hidden", 1, ModelLimits::hidden);
     model.ffn = reader.integer("ffn", 1, ModelLimits::ffn);
     model.heads = reader.integer("heads", 1, ModelLimits::heads);

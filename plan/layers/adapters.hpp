@@ -5,20 +5,21 @@
 
 namespace mgplan {
 
-/// Adapters of one layer (LoRA, arXiv 2106.09685): y = x Wᵀ + alpha / rank · (x Aᵀ) Bᵀ, where A (rank, in) and B (out, rank) are trained, and
-/// W and all other tensors are not. Division over tp as in Megatron-Bridge (067f987d, peft/utils.py, ParallelLinearAdapter): where
-/// the rows of W are divided, both have their rows divided; where its columns are, A its columns and B its rows. Experts of one rank
-/// share a pair (peft/lora.py, share_expert_adapters) or have one each (ms-swift, mcore-bridge 1.6.5, tuners/lora.py). Defaults are those of Megatron-Bridge.
+/// Adapters of one layer (LoRA, arXiv 2106.09685): y = x Wᵀ + alpha / rank · (x Aᵀ) Bᵀ, where A (rank, in) and B (out, rank) are trained,
+/// and W and all other tensors are not. Division over tp as in Megatron-Bridge (067f987d, peft/utils.py, ParallelLinearAdapter): where the
+/// rows of W are divided, both have their rows divided; where its columns are, A its columns and B its rows. Experts of one rank share a
+/// pair (peft/lora.py, share_expert_adapters) or have one each (ms-swift, mcore-bridge 1.6.5, tuners/lora.py). Defaults are those of
+/// Megatron-Bridge.
 struct Adapters {
     std::int64_t rank = 32;
     double alpha = 32;
     // Linear layers with adapters.
-    bool qkv = true;      ///< packed projection of queries, keys and values
-    bool proj = true;     ///< attention's output
-    bool fc1 = true;      ///< first product of MLPs and shared experts
-    bool fc2 = true;      ///< second product of these
-    bool experts = true;  ///< both products of routed experts
-    bool latent = false;  ///< down and up projections of latent attention
+    bool qkv = true;                ///< packed projection of queries, keys and values
+    bool proj = true;               ///< attention's output
+    bool fc1 = true;                ///< first product of MLPs and shared experts
+    bool fc2 = true;                ///< second product of these
+    bool experts = true;            ///< both products of routed experts
+    bool latent = false;            ///< down and up projections of latent attention
     bool shared_by_experts = true;  ///< one pair for all routed experts of a rank; false: one for each expert
     bool operator==(const Adapters&) const = default;
     MGPLAN_MEMBERS(rank, alpha, qkv, proj, fc1, fc2, experts, latent, shared_by_experts)

@@ -16,11 +16,11 @@ namespace mgplan {
 namespace {
 
 constexpr std::array<std::pair<std::string_view, bool Adapters::*>, 6> kTargets{{{"qkv", &Adapters::qkv},
-                                                                                {"proj", &Adapters::proj},
-                                                                                {"fc1", &Adapters::fc1},
-                                                                                {"fc2", &Adapters::fc2},
-                                                                                {"experts", &Adapters::experts},
-                                                                                {"latent", &Adapters::latent}}};
+                                                                                 {"proj", &Adapters::proj},
+                                                                                 {"fc1", &Adapters::fc1},
+                                                                                 {"fc2", &Adapters::fc2},
+                                                                                 {"experts", &Adapters::experts},
+                                                                                 {"latent", &Adapters::latent}}};
 
 /// True if a layer of the model has a linear layer of this target.
 bool has_target(const Model& model, bool Adapters::*target) {
@@ -151,7 +151,8 @@ void check_adapters(const ModelSpec& model, const std::string& where) {
     if (adapters.rank < 1 || adapters.rank > ModelLimits::hidden)
         problems.add("{}: rank = {} is out of range; give a whole number from 1 to {}", where, adapters.rank, ModelLimits::hidden);
     if (!(adapters.alpha > 0) || adapters.alpha > ModelLimits::multiplier)
-        problems.add("{}: alpha = {} is out of range; give a number above 0 and at most {:g}", where, adapters.alpha, ModelLimits::multiplier);
+        problems.add("{}: alpha = {} is out of range; give a number above 0 and at most {:g}", where, adapters.alpha,
+                     ModelLimits::multiplier);
     problems.throw_if_any();
     if (const std::string_view kind = unknown_kind(typed_model(model)); !kind.empty())
         problems.add("{}: adapters (LoRA) are not predicted with {}, which {} has; train all weights, without adapters", where, kind,
@@ -165,7 +166,8 @@ std::vector<std::string> targets_in(const std::string& targets, const ModelSpec&
     const Model typed = typed_model(model);
     std::vector<std::string> found = split(targets, ',');
     std::erase_if(found, [&](const std::string& name) {
-        return std::none_of(kTargets.begin(), kTargets.end(), [&](const auto& entry) { return entry.first == name && has_target(typed, entry.second); });
+        return std::none_of(kTargets.begin(), kTargets.end(),
+                            [&](const auto& entry) { return entry.first == name && has_target(typed, entry.second); });
     });
     return found;
 }
@@ -178,7 +180,8 @@ std::vector<std::string> adapter_obstacles(const ModelSpec& model, const Trainin
     if (training.megatron.weight_shards.active()) obstacles.emplace_back("weights split over neighbours");
     if (training.megatron.optimizer != OptimizerKind::adam) obstacles.emplace_back("another optimizer than Adam");
     if (model.mtp_layers > 0) obstacles.emplace_back("multi-token prediction");
-    if (runs && model.adapters->experts && model.adapters->shared_by_experts) obstacles.emplace_back("adapters that the experts of a rank share (leave experts out of the targets)");
+    if (runs && model.adapters->experts && model.adapters->shared_by_experts)
+        obstacles.emplace_back("adapters that the experts of a rank share (leave experts out of the targets)");
     return obstacles;
 }
 

@@ -14,8 +14,8 @@ namespace mgplan {
 /// that the model has. Throws ConfigError with all problems: an unknown word, a value out of range, a target that the model lacks.
 [[nodiscard]] Adapters parse_adapters(const std::string& text, const ModelSpec& model, const std::string& where);
 
-/// Throws ConfigError for adapters of a model with layers whose frozen tensors are not predicted, of which no linear layer has one, or of a rank
-/// or alpha out of range. Nothing without adapters.
+/// Throws ConfigError for adapters of a model with layers whose frozen tensors are not predicted, of which no linear layer has one, or of a
+/// rank or alpha out of range. Nothing without adapters.
 void check_adapters(const ModelSpec& model, const std::string& where);
 
 /// Those of the targets that the model has, in their order.

@@ -48,7 +48,8 @@ public:
         for (std::size_t c = 0; c < chunks_.size(); ++c) {
             for (Parameter& parameter : chunks_[c]) parameter = held_part(std::move(parameter), training_);
             // Frozen parameters stay in tensors of their own.
-            const auto frozen = std::stable_partition(chunks_[c].begin(), chunks_[c].end(), [](const Parameter& one) { return one.trained; });
+            const auto frozen =
+                std::stable_partition(chunks_[c].begin(), chunks_[c].end(), [](const Parameter& one) { return one.trained; });
             const std::span trained(chunks_[c].begin(), frozen);
             const auto options = over_parts(model::buffer_options(layout, training_, pp_rank, static_cast<int>(c)), shards);
             buffers_.push_back(model::buffers_of(model::buffer_parameters(trained, training_.compute_dtype()), options));

@@ -9,8 +9,8 @@ namespace mgplan::simulator::fp8 {
 
 /// True if the GEMMs of Transformer Engine's linear layers are in fp8 and the GPU supports it.
 [[nodiscard]] bool products(const PolicyContext& context);
-/// True if inputs of quantised products are kept quantised for the gradients of weights, which frozen weights do not have (module/linear.py,
-/// backward_needs_input).
+/// True if inputs of quantised products are kept quantised for the gradients of weights, which frozen weights do not have
+/// (module/linear.py, backward_needs_input).
 [[nodiscard]] bool keeps_operands(const PolicyContext& context);
 /// True if GEMMs are in fp8 and the input of attention's output projection is kept in fp8 besides the core's own output.
 [[nodiscard]] bool copies_core_output(const PolicyContext& context);

@@ -16,7 +16,8 @@ namespace {
 /// per iteration and left out.
 class Quantiser {
 public:
-    Quantiser(LayerEditor& layer, const PolicyContext& context) : layer_(layer), context_(context), frozen_(context.layer.adapters.has_value()) {}
+    Quantiser(LayerEditor& layer, const PolicyContext& context)
+        : layer_(layer), context_(context), frozen_(context.layer.adapters.has_value()) {}
 
     void run() {
         forward(layer_.forward_steps());
@@ -54,8 +55,9 @@ private:
         return step.kind == StepKind::op && !step.router && !step.gate && !step.unquantised && step.op.product.m > 0;
     }
     [[nodiscard]] bool gathers(const PieceStep& step, std::int64_t rows, std::int64_t columns) const {
-        return step.kind == StepKind::start && !step.unquantised && step.group == LayerGroup::tp && step.collective == model::CollectiveKind::all_gather &&
-               context_.sizes.sequence_parallel && step.sent == rows * columns * element();
+        return step.kind == StepKind::start && !step.unquantised && step.group == LayerGroup::tp &&
+               step.collective == model::CollectiveKind::all_gather && context_.sizes.sequence_parallel &&
+               step.sent == rows * columns * element();
     }
     /// Maximum distance in steps between a layer's input-gradient and weight-gradient GEMMs, with collectives between.
     static constexpr std::size_t kNear = 5;
@@ -149,7 +151,9 @@ private:
                 const model::GroupedProductSizes sizes = steps[i].op.grouped;
                 steps[i].op.grouped.dtype = Dtype::fp8;
                 const std::int64_t rows = sizes.groups * (sizes.accumulate ? sizes.k : sizes.m);
-                if (sizes.accumulate || frozen_) i += insert_cast(steps, i, false, rows * (sizes.accumulate ? sizes.m : sizes.k), quantise(rows, sizes.accumulate ? sizes.m : sizes.k));
+                if (sizes.accumulate || frozen_)
+                    i += insert_cast(steps, i, false, rows * (sizes.accumulate ? sizes.m : sizes.k),
+                                     quantise(rows, sizes.accumulate ? sizes.m : sizes.k));
                 continue;
             }
             if (!linear(steps[i])) continue;

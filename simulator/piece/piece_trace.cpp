@@ -90,9 +90,9 @@ model::WeightTable weights_of(model::Device& device, const ModelSpec& model, con
         const model::Shape shape = s.size() == 1   ? model::Shape{s[0]}
                                    : s.size() == 2 ? model::Shape{s[0], s[1]}
                                                    : model::Shape{s[0], s[1], s[2]};
-        model::Weight weight{device.empty(shape, sizes.dtype, MemoryCategory::parameters, "parameter"),
-                             parameter.trained ? device.empty(shape, sizes.grad_dtype, MemoryCategory::gradients, "gradient")
-                                               : model::Tensor()};
+        model::Weight weight{
+            device.empty(shape, sizes.dtype, MemoryCategory::parameters, "parameter"),
+            parameter.trained ? device.empty(shape, sizes.grad_dtype, MemoryCategory::gradients, "gradient") : model::Tensor()};
         if (sizes.fp8 != OwnFp8::none && parameter.linear_weight) {
             weight.fp8 = model::make_fp8_weight(device, s[0], s[1], sizes.fp8);
             followed[parameter.expert ? 1 : 0].push_back(weight);
@@ -185,7 +185,8 @@ struct RecordingRank {
         context.adds_path_in_norms = own;  // Megatron-LM's autograd adds gradients by separate kernels
         // Transformer Engine's queries and keys are separate outputs of a rotation, and autograd joins their gradients by a copy.
         context.attends_packed = own;
-        // Transformer Engine gives the gathered rows to the adapter (Megatron-Bridge peft/utils.py, sequence_parallel_input_regather is off).
+        // Transformer Engine gives the gathered rows to the adapter (Megatron-Bridge peft/utils.py, sequence_parallel_input_regather is
+        // off).
         context.keeps_gathered_rows = !own;
         context.biases_in_products = own;              // for Megatron-LM see policy fuse_biases
         if (own) context.offloaded = sizes.offloaded;  // for Megatron-LM see the policies of offload_policies.hpp

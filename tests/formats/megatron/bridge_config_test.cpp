@@ -276,7 +276,8 @@ TEST(BridgeConfig, RefusesSectionsOfMoreFieldsThanAConfigurationHas) {
 
 TEST(BridgeConfig, ReadsAdapters) {
     const auto adapters = [](const std::string& section) {
-        return read_bridge_config(changed(kDense, "peft: null", "peft:\n  _target_: megatron.bridge.peft.lora.LoRA\n" + section), "run.yaml", {})
+        return read_bridge_config(changed(kDense, "peft: null", "peft:\n  _target_: megatron.bridge.peft.lora.LoRA\n" + section),
+                                  "run.yaml", {})
             .model.adapters;
     };
     EXPECT_EQ(adapters("  dim: 8\n"), (Adapters{.rank = 8, .experts = false})) << "the other defaults of peft/lora.py";

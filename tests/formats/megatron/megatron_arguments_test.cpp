@@ -349,7 +349,8 @@ TEST(MegatronArguments, RefusesWhatItCannotPlan) {
     EXPECT_THAT(refusal(kSmall + "--decoder-num-layers 4"), HasSubstr("models of an encoder and a decoder (T5) cannot be planned"));
     EXPECT_THAT(refusal(kSmall + "--lora-of-a-fork 16"), HasSubstr("--lora-of-a-fork: this flag of adapters (LoRA) is not known"));
     EXPECT_THAT(refusal(kSmall + "--lora-r 16"), HasSubstr("--lora-r without --lora-target-modules"));
-    EXPECT_THAT(refusal(kSmall + "--lora-target-modules all-router"), HasSubstr("adapters of this module cannot be planned; use all-linear"));
+    EXPECT_THAT(refusal(kSmall + "--lora-target-modules all-router"),
+                HasSubstr("adapters of this module cannot be planned; use all-linear"));
     EXPECT_THAT(refusal(kSmall + "--lora-target-modules linear_qkv --lora-modules-to-save word_embeddings"),
                 HasSubstr("modules trained next to adapters cannot be planned"));
     EXPECT_THAT(refusal(kSmall + "--export-kd-teacher-load teacher --export-kd-cfg kd.yaml"),

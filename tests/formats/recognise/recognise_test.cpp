@@ -104,8 +104,9 @@ TEST(Recognise, RefusesInOneLineWithAWayThatWorks) {
         EXPECT_THAT(said, AllOf(HasSubstr(std::string(one.framework)), HasSubstr("--model "), Not(HasSubstr("\n")))) << one.text;
         EXPECT_THAT(said, AllOf(Not(HasSubstr("MODEL_ARGS")), Not(HasSubstr("is missing")), Not(HasSubstr("not valid JSON")))) << one.text;
     }
-    EXPECT_THAT(refusal("base_model: NousResearch/Llama-3.2-1B\nadapter: lora\nlora_r: 16\nlora_alpha: 32\nmicro_batch_size: 2\n", "lora.yml"),
-                HasSubstr("--model NousResearch/Llama-3.2-1B --lora rank=16,alpha=32 --micro-batch 2"));
+    EXPECT_THAT(
+        refusal("base_model: NousResearch/Llama-3.2-1B\nadapter: lora\nlora_r: 16\nlora_alpha: 32\nmicro_batch_size: 2\n", "lora.yml"),
+        HasSubstr("--model NousResearch/Llama-3.2-1B --lora rank=16,alpha=32 --micro-batch 2"));
     EXPECT_THAT(refusal("[a]\nb = 1\n", "x.toml"), HasSubstr("x.toml")) << "a TOML file of nobody that is known";
 }
 

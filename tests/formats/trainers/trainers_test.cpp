@@ -408,7 +408,8 @@ std::string page() {
     return text +
            "\n\"By name\": the settings name a model that is a preset; else `--model NAME|config.json` next to the file. A field that is "
            "not known "
-           "leaves\n`legal` and `fits` open. Adapters (LoRA) are read of ms-swift and Megatron-Bridge. Refused by name are the other programs that are recognised: "
+           "leaves\n`legal` and `fits` open. Adapters (LoRA) are read of ms-swift and Megatron-Bridge. Refused by name are the other "
+           "programs that are recognised: "
            "torchtitan, "
            "MaxText, DeepSpeed,\nAccelerate, axolotl and more, each with the options of mgplan that its file answers.\n\n"
            "For reinforcement learning the training of the actor (or policy) is predicted, with sequences of the longest length; "

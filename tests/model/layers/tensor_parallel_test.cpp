@@ -143,7 +143,8 @@ struct AdaptedPair {
     static LayerSite site_of(const WeightTable& weights) {
         Layer layer;
         layer.adapters = Adapters{.rank = 3, .alpha = 7.5};
-        return {.layer = layer, .hidden = 4, .max_positions = 0, .layers = 1, .weights = weights, .prefix = "a.", .number = 0, .recompute = {}};
+        return {
+            .layer = layer, .hidden = 4, .max_positions = 0, .layers = 1, .weights = weights, .prefix = "a.", .number = 0, .recompute = {}};
     }
 
     /// With W' = W + f·B·A: y = x·W'ᵀ, so that dB = f·dW'·Aᵀ and dA = f·Bᵀ·dW'.

@@ -60,7 +60,11 @@ std::vector<Run> runs() {
         {.name = "pp2_vpp2", .pp = 2, .vpp = 2},
         {.name = "tp2_cp2_pp2_dp2", .tp = 2, .cp = 2, .pp = 2, .dp = 2, .sequence_parallel = true},
         {.name = "tp2_full", .tp = 2, .sequence_parallel = true, .recompute = Recompute::full},
-        {.name = "tp2_selective", .tp = 2, .sequence_parallel = true, .recompute = Recompute::selective, .modules = {core_attn, layernorm, mlp}},
+        {.name = "tp2_selective",
+         .tp = 2,
+         .sequence_parallel = true,
+         .recompute = Recompute::selective,
+         .modules = {core_attn, layernorm, mlp}},
         {.name = "zb_h1_tp2_pp2", .tp = 2, .pp = 2, .schedule = SplitSchedule::zb_h1},
         {.name = "pp4_ends_apart", .pp = 4, .stages = "E|tt|tt|L"},
     };
@@ -73,7 +77,8 @@ std::vector<Run> runs() {
         for (const Case& layout : cases) list.push_back({name + "_" + layout.name, model, layout});
     };
     add("llama", adapted(tests::small_llama(), beside_all()), layouts);
-    add("llama_qkv", adapted(tests::small_llama(), {.rank = 8, .alpha = 8, .proj = false, .fc1 = false, .fc2 = false, .experts = false}), layouts);
+    add("llama_qkv", adapted(tests::small_llama(), {.rank = 8, .alpha = 8, .proj = false, .fc1 = false, .fc2 = false, .experts = false}),
+        layouts);
     add("llama_fc2", adapted(tests::small_llama(), {.rank = 4, .qkv = false, .proj = false, .fc1 = false, .experts = false}), layouts);
     add("gpt", adapted(tests::small_gpt(), beside_all()), layouts);
     add("mqa", adapted(small_mqa(), beside_all()), layouts);

@@ -47,7 +47,8 @@ TEST(Adapters, RefusesByNameWithWhatIsPossible) {
     EXPECT_THAT(refusal("dropout=1", llama), HasSubstr("'dropout' is not known; write rank, alpha or targets"));
     EXPECT_THAT(refusal("16", llama), HasSubstr("'16' is not known; write rank=16"));
     EXPECT_THAT(refusal("targets=experts", llama), HasSubstr("has no linear layer 'experts'; use qkv, proj, fc1, fc2"));
-    EXPECT_THAT(refusal("rank=0,targets=lm_head", llama), testing::AllOf(HasSubstr("rank"), HasSubstr("lm_head"))) << "all problems together";
+    EXPECT_THAT(refusal("rank=0,targets=lm_head", llama), testing::AllOf(HasSubstr("rank"), HasSubstr("lm_head")))
+        << "all problems together";
 }
 
 TEST(Adapters, PairsStandBehindTheirLayersAndAllElseIsFrozen) {
@@ -62,8 +63,9 @@ TEST(Adapters, PairsStandBehindTheirLayersAndAllElseIsFrozen) {
         trained.push_back(parameter.name);
         shapes.push_back(parameter.shape);
     }
-    EXPECT_THAT(trained, ElementsAre("self_attention.linear_proj.adapter.linear_in.weight", "self_attention.linear_proj.adapter.linear_out.weight",
-                                     "self_attention.linear_qkv.adapter.linear_in.weight", "self_attention.linear_qkv.adapter.linear_out.weight"));
+    EXPECT_THAT(trained,
+                ElementsAre("self_attention.linear_proj.adapter.linear_in.weight", "self_attention.linear_proj.adapter.linear_out.weight",
+                            "self_attention.linear_qkv.adapter.linear_in.weight", "self_attention.linear_qkv.adapter.linear_out.weight"));
     // A beside rows has its rows divided, beside columns its columns; B its rows.
     const std::int64_t width = model.heads * model.head_dim, packed = width + 2 * model.kv_heads * model.head_dim;
     EXPECT_THAT(shapes, ElementsAre(ElementsAre(4, width / 2), ElementsAre(model.hidden / 2, 4), ElementsAre(2, model.hidden),
