@@ -99,7 +99,9 @@ TEST(Fp8Blocks, AreScaledByTheLargestPowerOfTwoThatFits) {
          {std::pair(448.0F, 1.0F), {447.0F, 1.0F}, {449.0F, 0.5F}, {1.0F, 256.0F}, {1.75F, 256.0F}, {1.76F, 128.0F}, {1e-3F, 262144.0F}}) {
         EXPECT_EQ(ScaleInFp32::factor(largest), factor) << largest;
         EXPECT_EQ(ScaleInFp32::stored(largest), 1 / factor) << largest;
-        if (largest != 448 && largest != 1.75F) EXPECT_EQ(ScaleInE8m0::factor(largest), factor) << largest;
+        if (largest != 448 && largest != 1.75F) {
+            EXPECT_EQ(ScaleInE8m0::factor(largest), factor) << largest;
+        }
         EXPECT_EQ(ScaleInE8m0::value(ScaleInE8m0::stored(largest)) * ScaleInE8m0::factor(largest), 1) << largest;
     }
     for (const float none : {0.0F, kInfinity, std::numeric_limits<float>::quiet_NaN()}) EXPECT_EQ(ScaleInFp32::factor(none), 1);
