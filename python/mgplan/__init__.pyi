@@ -47,6 +47,7 @@ def plan(
     routing: Literal["natural", "forced"] | None = ...,
     adverse: str | None = ...,
     lengths: _Path | None = ...,
+    lora: str | None = ...,
     precision: str | None = ...,
     software: str | None = ...,
     grad_dtype: Literal["fp32", "bf16", "fp16"] | None = ...,
@@ -122,6 +123,8 @@ def plan(
         routing=EXPONENT of Zipf's law over experts (default: fitted to published runs, docs/how-sure.md).
     lengths: document lengths of packed sequences, a JSON list of pairs of tokens and count. Attention stays inside a document, and a
         step waits for the slowest data-parallel rank (default: one document per sequence).
+    lora: train low-rank adapters and freeze all other weights: default, or rank=16,alpha=32,targets=qkv,proj,fc1,fc2,experts,latent
+        (default: all weights; of values left out Megatron-Bridge's: rank 32, alpha 32, every target but latent).
     precision: precision of the GEMMs: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4; fp8 is
         fp8-current (default: bf16).
     software: release of NVIDIA's training container whose rates are used, from 25.04 to 26.08 (default: 26.08).
@@ -201,6 +204,7 @@ def sweep(
     routing: Literal["natural", "forced"] | None = ...,
     adverse: str | None = ...,
     lengths: _Path | None = ...,
+    lora: str | None = ...,
     precision: str | None = ...,
     software: str | None = ...,
     grad_dtype: Literal["fp32", "bf16", "fp16"] | None = ...,
@@ -274,6 +278,8 @@ def sweep(
         routing=EXPONENT of Zipf's law over experts (default: fitted to published runs, docs/how-sure.md).
     lengths: document lengths of packed sequences, a JSON list of pairs of tokens and count. Attention stays inside a document, and a
         step waits for the slowest data-parallel rank (default: one document per sequence).
+    lora: train low-rank adapters and freeze all other weights: default, or rank=16,alpha=32,targets=qkv,proj,fc1,fc2,experts,latent
+        (default: all weights; of values left out Megatron-Bridge's: rank 32, alpha 32, every target but latent).
     precision: precision of the GEMMs: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4; fp8 is
         fp8-current (default: bf16).
     software: release of NVIDIA's training container whose rates are used, from 25.04 to 26.08 (default: 26.08).
@@ -355,6 +361,7 @@ def simulate(
     routing: Literal["natural", "forced"] | None = ...,
     adverse: str | None = ...,
     lengths: _Path | None = ...,
+    lora: str | None = ...,
     precision: str | None = ...,
     software: str | None = ...,
     grad_dtype: Literal["fp32", "bf16", "fp16"] | None = ...,
@@ -427,6 +434,8 @@ def simulate(
         routing=EXPONENT of Zipf's law over experts (default: fitted to published runs, docs/how-sure.md).
     lengths: document lengths of packed sequences, a JSON list of pairs of tokens and count. Attention stays inside a document, and a
         step waits for the slowest data-parallel rank (default: one document per sequence).
+    lora: train low-rank adapters and freeze all other weights: default, or rank=16,alpha=32,targets=qkv,proj,fc1,fc2,experts,latent
+        (default: all weights; of values left out Megatron-Bridge's: rank 32, alpha 32, every target but latent).
     precision: precision of the GEMMs: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4; fp8 is
         fp8-current (default: bf16).
     software: release of NVIDIA's training container whose rates are used, from 25.04 to 26.08 (default: 26.08).
@@ -502,6 +511,7 @@ def check(
     routing: Literal["natural", "forced"] | None = ...,
     adverse: str | None = ...,
     lengths: _Path | None = ...,
+    lora: str | None = ...,
     precision: str | None = ...,
     software: str | None = ...,
     grad_dtype: Literal["fp32", "bf16", "fp16"] | None = ...,
@@ -548,6 +558,8 @@ def check(
         routing=EXPONENT of Zipf's law over experts (default: fitted to published runs, docs/how-sure.md).
     lengths: document lengths of packed sequences, a JSON list of pairs of tokens and count. Attention stays inside a document, and a
         step waits for the slowest data-parallel rank (default: one document per sequence).
+    lora: train low-rank adapters and freeze all other weights: default, or rank=16,alpha=32,targets=qkv,proj,fc1,fc2,experts,latent
+        (default: all weights; of values left out Megatron-Bridge's: rank 32, alpha 32, every target but latent).
     precision: precision of the GEMMs: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4; fp8 is
         fp8-current (default: bf16).
     software: release of NVIDIA's training container whose rates are used, from 25.04 to 26.08 (default: 26.08).
@@ -600,6 +612,7 @@ def least(
     routing: Literal["natural", "forced"] | None = ...,
     adverse: str | None = ...,
     lengths: _Path | None = ...,
+    lora: str | None = ...,
     precision: str | None = ...,
     software: str | None = ...,
     grad_dtype: Literal["fp32", "bf16", "fp16"] | None = ...,
@@ -661,6 +674,8 @@ def least(
         routing=EXPONENT of Zipf's law over experts (default: fitted to published runs, docs/how-sure.md).
     lengths: document lengths of packed sequences, a JSON list of pairs of tokens and count. Attention stays inside a document, and a
         step waits for the slowest data-parallel rank (default: one document per sequence).
+    lora: train low-rank adapters and freeze all other weights: default, or rank=16,alpha=32,targets=qkv,proj,fc1,fc2,experts,latent
+        (default: all weights; of values left out Megatron-Bridge's: rank 32, alpha 32, every target but latent).
     precision: precision of the GEMMs: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4; fp8 is
         fp8-current (default: bf16).
     software: release of NVIDIA's training container whose rates are used, from 25.04 to 26.08 (default: 26.08).
@@ -732,6 +747,7 @@ def side_by_side(
     routing: Literal["natural", "forced"] | None = ...,
     adverse: str | None = ...,
     lengths: _Path | None = ...,
+    lora: str | None = ...,
     precision: str | None = ...,
     software: str | None = ...,
     grad_dtype: Literal["fp32", "bf16", "fp16"] | None = ...,
@@ -794,6 +810,8 @@ def side_by_side(
         routing=EXPONENT of Zipf's law over experts (default: fitted to published runs, docs/how-sure.md).
     lengths: document lengths of packed sequences, a JSON list of pairs of tokens and count. Attention stays inside a document, and a
         step waits for the slowest data-parallel rank (default: one document per sequence).
+    lora: train low-rank adapters and freeze all other weights: default, or rank=16,alpha=32,targets=qkv,proj,fc1,fc2,experts,latent
+        (default: all weights; of values left out Megatron-Bridge's: rank 32, alpha 32, every target but latent).
     precision: precision of the GEMMs: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4; fp8 is
         fp8-current (default: bf16).
     software: release of NVIDIA's training container whose rates are used, from 25.04 to 26.08 (default: 26.08).
