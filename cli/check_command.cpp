@@ -24,6 +24,7 @@
 #include "formats/megatron/bridge_recipes.hpp"
 #include "formats/megatron/megatron_flags.hpp"
 #include "formats/megatron/megatron_words.hpp"
+#include "plan/parameters/adapters_of_model.hpp"
 #include "plan/plan.hpp"
 #include "plan/text/shell_quoting.hpp"
 #include "plan/text/text.hpp"
@@ -250,10 +251,28 @@ bool reads_twice(const Options& options, const WorkloadOptions& values) {
     return twice("megatron-args", values.megatron_args) && twice("trace", values.trace) && twice("bridge-config", values.bridge_config);
 }
 
+/// Throws MissingFactError where adapters are not predicted: the trainer itself may take the job.
+void leave_adapters_open(const ResolvedWorkload& resolved) {
+    const Workload& work = resolved.workload;
+    if (!work.model.adapters) return;
+    const Adapters& adapters = *work.model.adapters;
+    const LayoutRequest& layout = *resolved.job.layout;
+    std::vector<std::string> obstacles = adapter_obstacles(work.model, work.training, resolved.engine == Engine::mgplan);
+    if (adapters.experts && work.model.moe && layout.etp.value_or(layout.tp) > 1) obstacles.emplace_back("divided experts (use etp 1)");
+    // Trainers with an adapter for each expert keep one of the two matrices whole.
+    if (!adapters.shared_by_experts && adapters.rank % layout.tp != 0)
+        obstacles.push_back(fmt::format("a rank of {} over tp {} (use a rank that tp divides)", adapters.rank, layout.tp));
+    Problems problems;
+    for (const std::string& obstacle : obstacles)
+        problems.add_missing_fact("adapters (LoRA) are not predicted with {}; leave that or the adapters out", obstacle);
+    problems.throw_if_any();
+}
+
 /// Reads the command, and decreases its batch as its layout requires.
 ResolvedWorkload resolve_command(const Options& options, const WorkloadOptions& values) {
     ResolvedWorkload resolved = resolve_workload(options, values);
     decrease_batch(resolved, *resolved.job.layout);
+    leave_adapters_open(resolved);
     return resolved;
 }
 

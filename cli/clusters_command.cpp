@@ -55,9 +55,10 @@ std::string list_clusters(Format format) {
     if (format == Format::csv) return table.to_csv();
     return table.to_text() +
            "\nNVLink figures are per GPU and direction; mgplan clusters show NAME prints each figure's source.\n"
-           "Change single figures with --cluster NAME,key=value; the keys are bf16_tflops, fp8_tflops, gpus_per_node,\n"
-           "host_memory_gib, memory_gbytes_per_second, memory_gib, network_kind (infiniband, roce, efa or slingshot),\n"
-           "node_network_gbits_per_second, nvfp4_tflops, nvlink_domain and nvlink_gbytes_per_second.\n";
+           "Change single figures with --cluster NAME,key=value; the keys are bf16_tflops, fp8_tflops,\n"
+           "gpus_per_node, host_memory_gib, memory_gbytes_per_second, memory_gib, network_kind (infiniband,\n"
+           "roce, efa or slingshot), node_network_gbits_per_second, nvfp4_tflops, nvlink_domain and\n"
+           "nvlink_gbytes_per_second.\n";
 }
 
 /// One row per figure; with `short_sources` a source equal to the one above is not written out again.

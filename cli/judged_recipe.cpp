@@ -166,7 +166,6 @@ JudgedRecipe judge_recipe(const BridgeRecipe& recipe) {
         return cannot_say("no preset of its model", fmt::format("no preset describes {}", recipe.model));
     if (!recipe.gpus) return cannot_say("states no number of GPUs", "the recipe states no number of GPUs");
     if (judged.cluster.empty()) return cannot_say("no cluster preset of its GPU", fmt::format("no cluster preset has {}", recipe.gpu));
-    if (recipe.task == "peft" || settings.contains("peft.class")) return cannot_say("adapters", "adapters (LoRA, DoRA) are not computed");
     std::string config;
     try {
         config = recipe_config(recipe);

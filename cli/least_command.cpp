@@ -212,7 +212,7 @@ void LeastRun::find_without() {
         one.values.space.recompute = {Recompute::none};
         add(one, "--recompute none", layout.recompute != Recompute::none);
     }
-    if (tries_fsdp_) {
+    if (tries_fsdp_ && !answer.workload.model.adapters) {
         Case one = given_;
         one.job.sharding = "optimizer";
         add(one, "--sharding optimizer", layout.switches && layout.switches->sharding);

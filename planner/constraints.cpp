@@ -380,7 +380,7 @@ constexpr auto kRules = std::to_array<Rule>({
      [](W w, L l) { return w.newest_rules && w.model.moe && w.model.mlp_bias && l.sizes.etp > 1 && l.engine == Engine::megatron; },
      [](W, L l) { return fmt::format("etp = {}: Megatron-LM has biases of experts without expert tensor parallelism; use etp 1", l.sizes.etp); }},
     {"adapters_of_whole_experts", "adapters of experts with etp", Level::expert,
-     [](W w, L l) { return w.model.adapters && w.model.adapters->experts && l.sizes.etp > 1; },
+     [](W w, L l) { return w.model.moe && w.model.adapters && w.model.adapters->experts && l.sizes.etp > 1; },
      [](W, L l) {
          return fmt::format("etp = {}: adapters of experts (LoRA) are predicted of whole experts; use etp 1, or leave experts out of the targets",
                             l.sizes.etp);

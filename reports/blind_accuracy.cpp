@@ -20,8 +20,10 @@ std::string short_gpu(const ClusterSpec& cluster) {
     return cluster.gpu.substr(0, cluster.gpu.find('-'));
 }
 
-/// "dense", "MoE", "hybrid" with layers that carry a state along the sequence; and kinds of attention of which only shapes are known.
+/// "LoRA" with adapters; "dense", "MoE", "hybrid" with layers that carry a state along the sequence; and kinds of attention of which only
+/// shapes are known.
 std::string_view family_of(const ModelSpec& model) {
+    if (model.adapters) return "LoRA";
     const LayerKinds kinds = layer_kinds(model);
     for (const LayerHalf& mixer : kinds.mixers) {
         if (const std::string_view own = traits_of(*mixer.layer.mixer).published_as; !own.empty()) return own;

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "plan/parameters/adapters_of_model.hpp"
 #include "plan/text/text.hpp"
 #include "reports/figures.hpp"
 #include "reports/layout_cells.hpp"
@@ -80,7 +81,8 @@ std::string legend(const LeastReport& least) {
     std::string text =
         fmt::format("layout: the {}{}; tok/s, TFLOP/s: per GPU; GiB: of the fullest GPU.\n", least.by_memory ? "smallest" : "fastest",
                     least.workload.model.moe ? " among sizes near those that come first without overlaps and CUDA graphs" : "");
-    if (!least.without.empty()) text += "as given: the search uses recompute and FSDP where they help.\n";
+    if (!least.without.empty())
+        text += fmt::format("as given: the search uses recompute{} where they help.\n", least.workload.model.adapters ? "" : " and FSDP");
     const auto offloads = [](const LeastGpus& row) { return row.plan && row.workload.training.offload.optimizer > 0; };
     if (std::ranges::any_of(least.fixes, offloads))
         text += "--offload optimizer: without the time of the host's own update of parameters.\n";
@@ -128,6 +130,7 @@ std::string least_text(const LeastReport& least) {
         in_lines(fmt::format("{} on {}, batch of {} x {} tokens, {}\n", work.model.name, work.cluster.name,
                              with_thousands(work.batch.global_batch), with_thousands(work.batch.sequence), precision_text(work.training)),
                  0);
+    if (work.model.adapters) text += in_lines(adapters_text(work.model) + "\n", 0);
     text += assumed_text(least.assumed) + batch_text(least) + answer_text(least) + "\n" + rows_text(least) + "\n" + legend(least);
     if (!least.given.plan) return text;
     return text + in_lines(fmt::format("next: plan --world {} {} and the other options ranks all layouts there.\n",
@@ -140,6 +143,7 @@ std::string least_json(const LeastReport& least) {
     Json json{{"model", work.model.name},
               {"cluster", work.cluster.name},
               {"precision", precision_text(work.training)},
+              {"adapters", work.model.adapters ? Json(adapters_text(work.model)) : Json()},
               {"global_batch", work.batch.global_batch},
               {"sequence", work.batch.sequence},
               {"batch_source", to_string(least.batch_source)},

@@ -106,7 +106,10 @@ Engine engine_of(const PlanReport& report) {
 /// Suggests the next command.
 std::string next_text(const PlanReport& report) {
     if (report.saved_as) {
-        const std::string file = shell_word(*report.saved_as), flags = fmt::format("mgplan export {} --to megatron-args (its flags)", file);
+        const std::string file = shell_word(*report.saved_as);
+        if (report.workload.model.adapters && engine_of(report) == Engine::megatron)
+            return fmt::format("next: mgplan export {} --to bridge-overrides (of Megatron-Bridge)\n", file);
+        const std::string flags = fmt::format("mgplan export {} --to megatron-args (its flags)", file);
         const std::string start = engine_of(report) == Engine::mgplan
                                       ? fmt::format("mgplan run {} (train it)", file)
                                       : fmt::format("mgplan launch {} --job megatron --via slurm --dry-run (a job script)", file);
@@ -619,8 +622,10 @@ std::vector<std::string> schedule_lines(const PlanReport& report) {
 
 std::string plan_report_markdown(const PlanReport& report) {
     std::vector<std::string> job;
-    for (const auto& word : split(workload_text(report.workload), ' ')) {
-        if (!word.empty() && word != "\n") job.push_back(word.substr(0, word.find('\n')));
+    std::string workload = workload_text(report.workload);
+    std::ranges::replace(workload, '\n', ' ');
+    for (const auto& word : split(workload, ' ')) {
+        if (!word.empty()) job.push_back(word);
     }
     std::string text = fmt::format("**{}**\n\n", markdown_text(fmt::format("{}", fmt::join(job, " "))));
     if (report.plans.empty()) {

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "plan/parameters/adapters_of_model.hpp"
 #include "plan/text/text.hpp"
 #include "reports/blind_accuracy.hpp"
 #include "reports/figures.hpp"
@@ -244,6 +245,7 @@ std::string side_by_side_text(const SideBySide& compared) {
     if (in_all(compared, batch_of)) text += fmt::format(", batch of {}", batch_of(first));
     if (in_all(compared, precision_of)) text += fmt::format(", {}", precision_of(first));
     if (first.goal.tokens) text += fmt::format(", {} tokens", large_count(*first.goal.tokens));
+    if (first.workload.model.adapters) text += ", " + adapters_text(first.workload.model);
     text =
         in_lines(text + "\n", 0) + assumptions_text(compared) + batches_text(compared) + tables_text(compared) + "\n" + best_text(compared);
     text += "worst: s/step in adverse conditions. peak, free: of the fullest GPU.\n";

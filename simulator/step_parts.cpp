@@ -378,6 +378,7 @@ double transfer_seconds(const StepInputs& in) {
 
 double tied_embedding_seconds(const StepInputs& in) {
     if (!in.workload.model.tied_embeddings || in.layout.sizes.pp <= 1) return 0;
+    if (in.workload.model.adapters) return 0;  // the frozen table has no gradient
     const std::int64_t rows = in.workload.model.padded_vocab(in.layout.sizes.tp) / in.layout.sizes.tp;
     const auto table = static_cast<double>(rows * in.workload.model.hidden * bytes_of(in.workload.training.grad_dtype));
     return all_reduce_seconds(

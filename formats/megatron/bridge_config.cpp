@@ -226,25 +226,42 @@ private:
 
     /// peft/lora.py: its defaults where the section states nothing.
     void add_adapters(const YAML::Node& peft) {
-        const std::string kind = peft.IsMap() && peft["_target_"] && peft["_target_"].IsScalar() ? peft["_target_"].Scalar() : "";
+        if (!peft.IsMap()) {
+            problems_.add_missing_fact("{}: peft is no section; give the fields of peft.lora.LoRA (dim, alpha, target_modules)", where_);
+            return;
+        }
+        const std::string kind = peft["_target_"] && peft["_target_"].IsScalar() ? peft["_target_"].Scalar() : "";
         if (!kind.empty() && !kind.ends_with(".LoRA")) {
             problems_.add_missing_fact("{}: peft: {} cannot be planned; give peft.lora.LoRA, or remove the section, to train all weights",
                                        where_, kind.substr(0, 80));
             return;
         }
         const auto value = [&](const char* field, const char* otherwise) {
-            const YAML::Node node = peft.IsMap() ? peft[field] : YAML::Node();
+            const YAML::Node node = peft[field];
             return node && node.IsScalar() ? node.Scalar() : std::string(otherwise);
         };
         add("--lora-rank", "peft.dim", {value("dim", "32")});
         add("--lora-alpha", "peft.alpha", {value("alpha", "32")});
         std::vector<std::string> modules;
-        if (const YAML::Node list = peft.IsMap() ? peft["target_modules"] : YAML::Node(); list && list.IsSequence()) {
+        if (const YAML::Node list = peft["target_modules"]; list && list.IsSequence()) {
             for (const YAML::Node& module : list) modules.push_back(module.IsScalar() ? module.Scalar() : "");
         } else {
             modules = {"linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"};
         }
         add("--lora-target-modules", "peft.target_modules", modules);
+        constexpr std::string_view kRead = "_target_ dim alpha target_modules share_expert_adapters";
+        constexpr std::string_view kWithoutEffect =
+            "dropout dropout_position lora_A_init_method lora_B_init_method lora_dtype params_to_save canonical_mapping";
+        const auto listed = [](std::string_view list, const std::string& field) {
+            const auto words = split(std::string(list), ' ');
+            return std::find(words.begin(), words.end(), field) != words.end();
+        };
+        for (const auto& entry : peft) {
+            const std::string field = entry.first.IsScalar() ? entry.first.Scalar() : "";
+            if (listed(kRead, field) || listed(kWithoutEffect, field) || entry.second.IsNull()) continue;
+            const bool is_off = entry.second.IsScalar() ? entry.second.Scalar() == "false" : entry.second.size() == 0;
+            if (!is_off) problems_.add_missing_fact("{}: peft.{} cannot be planned; remove it", where_, field.substr(0, 80));
+        }
     }
 
     /// A job that no plan describes breaks no rule by that, so that a gate leaves it open.
@@ -448,7 +465,7 @@ Job read_bridge_config(std::string_view text, const std::string& where, const Me
         problems.throw_if_any();
         if (job->model.adapters) {
             const YAML::Node shared = root["peft"]["share_expert_adapters"];
-            job->model.adapters->shared_by_experts = !shared || shared.as<bool>(true);
+            job->model.adapters->shared_by_experts = !shared || !shared.IsScalar() || shared.as<bool>(true);
         }
         name_fields(job->flags, words, field_of);
         if (const std::string provider = words.provider(); !provider.empty() && !surroundings.model) job->model.name = provider;

@@ -5,6 +5,9 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
 #include "formats/megatron/flag_reader.hpp"
 #include "plan/parameters/adapters_of_model.hpp"
 
@@ -48,6 +51,8 @@ void read_adapters(FlagReader& flags, Job& job) {
     if (flags.has("--lora-modules-to-save"))
         return flags.cannot_plan("--lora-modules-to-save: modules trained next to adapters cannot be planned; leave it out");
     if (modules.empty()) {
+        if (flags.has("--lora-target-modules"))
+            return flags.missing_fact("--lora-target-modules names no module; write {}, or linear_qkv linear_proj", kAllLinear);
         for (const std::string_view flag : {rank_flag, std::string_view("--lora-alpha"), std::string_view("--lora-load")}) {
             if (!flags.has(flag)) continue;
             return flags.missing_fact(
@@ -59,10 +64,11 @@ void read_adapters(FlagReader& flags, Job& job) {
     const double alpha = flags.real_or("--lora-alpha", 32, 1e-6, ModelLimits::multiplier);
     if (!flags.problems().empty()) return;
     std::string targets;
+    const std::string all = job.model.mla ? "latent,proj,fc1,fc2,experts" : "qkv,proj,fc1,fc2,experts";
     for (const std::string& module : modules) {
         if (module == kAllLinear) {
-            targets.clear();
-            break;
+            targets += fmt::format("{}{}", targets.empty() ? "" : ",", all);
+            continue;
         }
         const std::string_view known = targets_of(module);
         if (known.empty())
@@ -75,12 +81,14 @@ void read_adapters(FlagReader& flags, Job& job) {
             targets += fmt::format("{}{}", targets.empty() ? "" : ",", target);
         }
     }
-    if (targets.empty()) targets = job.model.mla ? "latent,proj,fc1,fc2,experts" : "qkv,proj,fc1,fc2,experts";
+    // Targets that every list of modules names, and this model lacks, count for nothing.
+    const std::vector<std::string> found = targets_in(targets, job.model);
+    if (found.empty())
+        return flags.cannot_plan("--lora-target-modules {}: the model has none of these layers; use {}", fmt::join(modules, " "),
+                                 kAllLinear);
     try {
-        // Targets that every list of modules names, and this model lacks, count for nothing.
-        job.model.adapters =
-            parse_adapters(fmt::format("rank={},alpha={},targets={}", rank, alpha, fmt::join(targets_in(targets, job.model), ",")),
-                           job.model, flags.where() + ": --lora-target-modules");
+        job.model.adapters = parse_adapters(fmt::format("rank={},alpha={},targets={}", rank, alpha, fmt::join(found, ",")), job.model,
+                                            flags.where() + ": --lora-target-modules");
         job.model.adapters->shared_by_experts = false;
     } catch (const ConfigError& error) {
         flags.problems().absorb(error);

@@ -12,6 +12,7 @@
 #include "plan/cluster/architectures.hpp"
 #include "plan/layout/pipeline_layout.hpp"
 #include "plan/layout/switched_layout.hpp"
+#include "plan/parameters/adapters_of_model.hpp"
 #include "plan/parameters/layer_kinds.hpp"
 #include "plan/text/errors.hpp"
 #include "plan/text/shell_quoting.hpp"
@@ -125,6 +126,7 @@ MegatronJob megatron_job(const Plan& plan, std::optional<MegatronVersion> versio
     MegatronJob job;
     job.version = version;
     job.adapters = plan.model.adapters;
+    if (job.adapters && targets_in("fc1,fc2", plan.model).empty()) job.adapters->fc1 = job.adapters->fc2 = job.adapters->experts;
     job.experts = plan.model.moe.has_value();
     job.model = plan.model.name;
     job.layout = fmt::format("{} on {} GPUs", summary(plan.layout, plan.model, plan.training), plan.layout.sizes.world);

@@ -126,7 +126,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kJobSigns
     {{"LoRA",
       "lora lora_rank= lora_r= --lora_rank --lora-rank --lora-r lora_alpha= --lora_alpha lora_target= lora_target_modules= lora_config= "
       "qlora= "
-      "peft_scheme="},
+      "peft_scheme= lora.rank= policy.megatron_cfg.peft.enabled="},
      {"GRPO", "grpo run_grpo.py gspo dapo"},
      {"PPO", "ppo critic= run_ppo.py"},
      {"DPO", "dpo run_dpo.py"},
@@ -135,8 +135,10 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kJobSigns
      {"encoder", "bert"},
      {"SFT", "sft finetune finetuning_type="}}};
 
-std::string_view job_shown(const Signs& signs) {
+/// `adapters`: false for a text whose words of adapters have no effect.
+std::string_view job_shown(const Signs& signs, bool adapters) {
     for (const auto& [job, shown] : kJobSigns) {
+        if (job == "LoRA" && !adapters) continue;
         if (signs.shows_one_of(shown)) return job;
     }
     return "";
@@ -181,7 +183,7 @@ std::string layout_shown(const Signs& signs) {
 std::string adapters_shown(const Signs& signs) {
     std::vector<std::string> words;
     for (const auto& [word, names] :
-         {std::pair("rank", "lora_rank lora_r peft_dim lora_dim"), std::pair("alpha", "lora_alpha peft_alpha")}) {
+         {std::pair("rank", "lora_rank lora_r lora.rank peft_dim lora_dim"), std::pair("alpha", "lora_alpha peft_alpha")}) {
         for (const std::string& name : split(names, ' ')) {
             const std::string_view value = signs.value(name);
             if (!is_number(value)) continue;
@@ -219,12 +221,15 @@ std::optional<Recognised> recognise(std::string_view text) {
     for (const FrameworkSigns& row : framework_table()) {
         if (!row.all.empty() && !signs.shows_all_of(row.all)) continue;
         if (!row.any.empty() && !signs.shows_one_of(row.any)) continue;
+        // ms-swift's Megatron commands train all weights without a tuner; its others train adapters.
+        const bool adapters = row.framework != "ms-swift" || row.form != "Megatron command" || signs.shows_one_of("lora lora_llm");
+        const std::string_view job = job_shown(signs, adapters);
         return Recognised{.framework = std::string(row.framework),
                           .form = std::string(row.form),
-                          .job = std::string(job_shown(signs)),
+                          .job = std::string(job),
                           .version = version_shown(signs, row.framework),
                           .model = model_shown(signs),
-                          .adapters = job_shown(signs) == "LoRA" ? adapters_shown(signs) : "",
+                          .adapters = job == "LoRA" ? adapters_shown(signs) : "",
                           .layout = layout_shown(signs),
                           .reason = std::string(row.reason),
                           .states_layout = row.states_layout};

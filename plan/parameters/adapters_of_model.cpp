@@ -187,8 +187,9 @@ std::vector<std::string> adapter_obstacles(const ModelSpec& model, const Trainin
 
 std::string adapters_text(const ModelSpec& model) {
     std::vector<std::string_view> targets;
+    const Model typed = typed_model(model);
     for (const auto& [name, target] : kTargets) {
-        if ((*model.adapters).*target) targets.push_back(name);
+        if ((*model.adapters).*target && has_target(typed, target)) targets.push_back(name);
     }
     return fmt::format("LoRA: rank {}, alpha {:g} on {}; {} of {} parameters trained", model.adapters->rank, model.adapters->alpha,
                        fmt::join(targets, ", "), with_thousands(trained_parameters(model)), with_thousands(total_parameters(model)));

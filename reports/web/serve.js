@@ -84,7 +84,8 @@ const showKept = async () => {
   if (!kept) return;
   byId("job-a").textContent = Array.from(new URLSearchParams(kept)).map(([name, value]) => name.replace("_", " ") + " " + value).join(", ");
   try {
-    const found = await answer(kept);
+    const asked = kept, found = await answer(asked);
+    if (asked !== kept) return;
     if (found.ok) byId("search-a").srcdoc = found.text;
     else byId("cost-a").textContent = found.text;
   } catch {
@@ -102,11 +103,11 @@ byId("drop").addEventListener("click", () => {
   showKept();
 });
 byId("job").addEventListener("input", event => {
-  clearTimeout(later);
   if (shown.includes(event.target.id)) {
     remember();
     priceAll();
   } else {
+    clearTimeout(later);
     later = setTimeout(ask, 300);
   }
 });

@@ -54,6 +54,8 @@ private:
     [[nodiscard]] static bool linear(const PieceStep& step) {
         return step.kind == StepKind::op && !step.router && !step.gate && !step.unquantised && step.op.product.m > 0;
     }
+    /// True for the experts' GEMMs, but not for those of their adapters.
+    [[nodiscard]] static bool grouped(const PieceStep& step) { return step.op.grouped.groups > 0 && !step.unquantised; }
     [[nodiscard]] bool gathers(const PieceStep& step, std::int64_t rows, std::int64_t columns) const {
         return step.kind == StepKind::start && !step.unquantised && step.group == LayerGroup::tp &&
                step.collective == model::CollectiveKind::all_gather && context_.sizes.sequence_parallel &&
@@ -122,7 +124,7 @@ private:
     void forward(PieceSteps& steps) const {
         for (std::size_t i = 0; i < steps.size(); ++i) {
             if (steps[i].pass != StepPass::forward && steps[i].pass != StepPass::recompute) continue;
-            if (steps[i].op.grouped.groups > 0) {
+            if (grouped(steps[i])) {
                 const model::GroupedProductSizes sizes = steps[i].op.grouped;
                 steps[i].op.grouped.dtype = Dtype::fp8;
                 const std::int64_t rows = sizes.groups * sizes.m;
@@ -147,7 +149,7 @@ private:
     void backward(PieceSteps& steps) const {
         for (std::size_t i = 0; i < steps.size(); ++i) {
             if (steps[i].pass == StepPass::recompute) continue;
-            if (steps[i].op.grouped.groups > 0) {
+            if (grouped(steps[i])) {
                 const model::GroupedProductSizes sizes = steps[i].op.grouped;
                 steps[i].op.grouped.dtype = Dtype::fp8;
                 const std::int64_t rows = sizes.groups * (sizes.accumulate ? sizes.k : sizes.m);

@@ -57,7 +57,7 @@ TEST(Help, NamesTheDefaultOfEveryOption) {
         const auto finish = [&] {
             // Flags, files to write and what must be given have no default.
             const bool takes_value = entry.find("  --") == 0 && entry.size() > 6 && entry.find_first_of(" \n", 4) != std::string::npos &&
-                                     entry.substr(entry.find_first_of(" ", 4), 2) != "  ";
+                                     entry.substr(entry.find(' ', 4), 2) != "  ";
             const bool excused = ::testing::Matches(
                 ::testing::ContainsRegex("--(world|model|megatron-args|output|save-plan|explain|kind|timeline|memory-snapshot|html|no-"
                                          "overlap|pipeline-layout|compare|tokens|gpu-hour-price|"

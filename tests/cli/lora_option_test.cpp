@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "plan/text/text_file.hpp"
 #include "say.hpp"
 
 namespace mgplan::cli::testing::lora_option_test {
@@ -45,6 +46,62 @@ TEST(LoraOption, IsPlannedExportedForBridgeAndForNothingElse) {
                    "Megatron-LM's own flags have no adapters (LoRA); export the plan --to bridge-overrides");
     expect_refused("run --weights folder " + plan.path(), "the plan trains adapters (LoRA)");
     EXPECT_THAT(say("simulate " + plan.path()).out, HasSubstr("LoRA: rank 16"));
+    EXPECT_THAT(say("plan --world 8 --model mixtral-8x7b --global-batch 64 --lora default" + save).out,
+                AllOf(HasSubstr("--to bridge-overrides"), Not(HasSubstr("megatron-args"))));
+    EXPECT_THAT(say("export --to bridge-overrides " + plan.path()).out,
+                HasSubstr("peft.target_modules=[linear_qkv,linear_proj,linear_fc1,linear_fc2]"))
+        << "experts alone have these modules";
+}
+
+TEST(LoraOption, IsNamedInEveryView) {
+    const std::string words = "LoRA: rank 16, alpha 32 on qkv";
+    for (const char* command : {"simulate --markdown --world 8 --tp 2 --pp 1", "plan --markdown --top 1 --world 8", "least --up-to 8",
+                                "side-by-side --on 8:dgx-h100 --on 8:dgx-a100-80g"})
+        EXPECT_THAT(say(std::string(command) + " --model llama3-8b --seq 2k --global-batch 16 --lora rank=16,targets=qkv").out,
+                    HasSubstr(words))
+            << command;
+}
+
+TEST(LoraOption, SendsNoGradientOfATiedTable) {
+    const auto pipeline = [](const std::string& more) {
+        const Json answer = Json::parse(say("simulate --format json --world 8 --model llama3.2-1b --pp 2 --global-batch 64" + more).out);
+        return answer["predicted"]["exposed_communication_seconds"]["pp"].get<double>();
+    };
+    EXPECT_LT(pipeline(" --lora default"), pipeline(""));
+}
+
+TEST(LoraOption, LeavesAdaptersOfExpertsIn16Bits) {
+    const TempFile plan("experts.json", "");
+    ASSERT_EQ(
+        say("plan --world 8 --model qwen3-30b-a3b --tp 1 --ep 8 --pp 1 --global-batch 64 --lora default --precision fp8-current --top 1 "
+            "--save-plan " +
+            plan.path())
+            .code,
+        kDone);
+    const auto compute = [](const Json& read) {
+        const TempFile file("changed.json", read.dump());
+        return Json::parse(say("simulate --format json " + file.path()).out)["predicted"]["compute_seconds"].get<double>();
+    };
+    Json read = Json::parse(read_text_file(plan.path(), "plan"));
+    const double shared = compute(read);
+    read["model"]["adapters"]["shared_by_experts"] = false;
+    EXPECT_NEAR(compute(read), shared, 0.02 * shared) << "no casts to fp8 in front of their products";
+}
+
+TEST(LoraOption, LeavesACommandOpenWhoseAdaptersAreNotPredicted) {
+    const auto gate = [](const std::string& more) {
+        const TempFile script("open.sh",
+                              "megatron sft --model Qwen/Qwen2.5-7B-Instruct --tuner_type lora --tensor_model_parallel_size 4 "
+                              "--micro_batch_size 1 --global_batch_size 16 --max_length 2048 " +
+                                  more + "\n");
+        return say("check --gate --world 8 --megatron-args " + script.path());
+    };
+    EXPECT_EQ(gate("--lora_rank 8").code, kDone);
+    const Said optimizer = gate("--lora_rank 8 --optimizer sgd"), rank = gate("--lora_rank 2");
+    EXPECT_EQ(optimizer.code, kCannotSay);
+    EXPECT_THAT(optimizer.out, HasSubstr("another optimizer than Adam"));
+    EXPECT_EQ(rank.code, kCannotSay);
+    EXPECT_THAT(rank.out, HasSubstr("a rank of 2 over tp 4"));
 }
 
 TEST(LoraOption, IsReadFromACommandOfMsSwift) {

@@ -348,6 +348,10 @@ TEST(MegatronArguments, ReadsAdaptersOfForks) {
 TEST(MegatronArguments, RefusesWhatItCannotPlan) {
     EXPECT_THAT(refusal(kSmall + "--decoder-num-layers 4"), HasSubstr("models of an encoder and a decoder (T5) cannot be planned"));
     EXPECT_THAT(refusal(kSmall + "--lora-of-a-fork 16"), HasSubstr("--lora-of-a-fork: this flag of adapters (LoRA) is not known"));
+    EXPECT_THAT(refusal(kSmall + "--lora-target-modules all-linear all-router"),
+                HasSubstr("--lora-target-modules all-router: adapters of"));
+    EXPECT_THAT(refusal(kSmall + "--lora-target-modules linear_q_down_proj"), HasSubstr("the model has none of these layers"));
+    EXPECT_THAT(refusal(kSmall + "--lora-target-modules"), HasSubstr("--lora-target-modules names no module"));
     EXPECT_THAT(refusal(kSmall + "--lora-r 16"), HasSubstr("--lora-r without --lora-target-modules"));
     EXPECT_THAT(refusal(kSmall + "--lora-target-modules all-router"),
                 HasSubstr("adapters of this module cannot be planned; use all-linear"));

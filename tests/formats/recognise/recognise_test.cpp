@@ -28,8 +28,8 @@ struct Seen {
 constexpr std::array kSeen{
     Seen{"ms-swift", "NPROC_PER_NODE=8 megatron sft --model Qwen/Qwen3-32B --tensor_model_parallel_size 8 --max_length 8192", "SFT",
          "Qwen/Qwen3-32B", "--tp 8 --seq 8192"},
-    Seen{"ms-swift", "megatron sft --model Qwen/Qwen3-30B-A3B --lora_rank 8 --micro_batch_size 8", "LoRA", "Qwen/Qwen3-30B-A3B",
-         "--micro-batch 8"},
+    Seen{"ms-swift", "megatron sft --model Qwen/Qwen3-30B-A3B --tuner_type lora --lora_rank 8 --micro_batch_size 8", "LoRA",
+         "Qwen/Qwen3-30B-A3B", "--micro-batch 8"},
     Seen{"verl",
          "python3 -m verl.trainer.main_ppo actor_rollout_ref.model.path=Qwen/Qwen3-235B-A22B "
          "actor_rollout_ref.actor.megatron.tensor_model_parallel_size=4",

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "plan/json/model_json.hpp"
 #include "plan/parameters/parameters.hpp"
