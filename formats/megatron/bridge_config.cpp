@@ -230,8 +230,9 @@ private:
             problems_.add_missing_fact("{}: peft is no section; give the fields of peft.lora.LoRA (dim, alpha, target_modules)", where_);
             return;
         }
-        const std::string kind = peft["_target_"] && peft["_target_"].IsScalar() ? peft["_target_"].Scalar() : "";
-        if (!kind.empty() && !kind.ends_with(".LoRA")) {
+        const YAML::Node named = peft["_target_"] ? peft["_target_"] : peft["class"];  // the latter in the list of recipes
+        const std::string kind = named && named.IsScalar() ? named.Scalar() : "";
+        if (!kind.empty() && kind != "LoRA" && !kind.ends_with(".LoRA")) {
             problems_.add_missing_fact("{}: peft: {} cannot be planned; give peft.lora.LoRA, or remove the section, to train all weights",
                                        where_, kind.substr(0, 80));
             return;
@@ -249,7 +250,7 @@ private:
             modules = {"linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"};
         }
         add("--lora-target-modules", "peft.target_modules", modules);
-        constexpr std::string_view kRead = "_target_ dim alpha target_modules share_expert_adapters";
+        constexpr std::string_view kRead = "_target_ class dim alpha target_modules share_expert_adapters";
         constexpr std::string_view kWithoutEffect =
             "dropout dropout_position lora_A_init_method lora_B_init_method lora_dtype params_to_save canonical_mapping";
         const auto listed = [](std::string_view list, const std::string& field) {

@@ -108,28 +108,6 @@ Settings Settings::of_yaml(std::string_view text, const std::string& where) {
     return settings;
 }
 
-Settings Settings::of_toml(std::string_view text) {
-    Settings settings;
-    std::string section;
-    while (!text.empty()) {
-        const auto end = text.find('\n');
-        std::string_view line = without_blanks(text.substr(0, end));
-        text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-        if (line.starts_with('#')) continue;
-        if (line.starts_with('[') && line.find(']') != std::string_view::npos && line.find('=') == std::string_view::npos) {
-            section = std::string(without_blanks(line.substr(1, line.find(']') - 1)));
-            continue;
-        }
-        const auto equals = line.find('=');
-        if (equals == std::string_view::npos) continue;
-        std::string_view value = without_blanks(line.substr(equals + 1));
-        if (!value.starts_with('"') && !value.starts_with('\'')) value = without_blanks(value.substr(0, value.find('#')));
-        const std::string name(without_quotes(line.substr(0, equals)));
-        settings.set(section.empty() ? name : section + "." + name, std::string(without_quotes(value)));
-    }
-    return settings;
-}
-
 Settings Settings::of_words(const std::vector<std::string>& words) {
     Settings settings;
     for (const std::string& word : words) {

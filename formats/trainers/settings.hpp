@@ -1,5 +1,5 @@
 #pragma once
-// Settings of a training program as a flat list: "actor.optim.lr" and its text, from YAML, JSON, TOML or words of a command.
+// Settings of a training program as a flat list: "actor.optim.lr" and its text, from YAML, JSON or words of a command.
 
 #include <cstdint>
 #include <map>
@@ -16,8 +16,6 @@ public:
     /// YAML or JSON with comments. Throws ConfigError for text that is neither, or that holds more than 20,000 values (aliases counted each
     /// time).
     [[nodiscard]] static Settings of_yaml(std::string_view text, const std::string& where);
-    /// Tables, keys and one-line values of TOML; what is neither is passed over.
-    [[nodiscard]] static Settings of_toml(std::string_view text);
     /// Hydra's overrides: "actor.lr=1", "+model.x=2"; other words are passed over. The last of several counts.
     [[nodiscard]] static Settings of_words(const std::vector<std::string>& words);
 

@@ -155,8 +155,8 @@ void check_adapters(const ModelSpec& model, const std::string& where) {
                      ModelLimits::multiplier);
     problems.throw_if_any();
     if (const std::string_view kind = unknown_kind(typed_model(model)); !kind.empty())
-        problems.add("{}: adapters (LoRA) are not predicted with {}, which {} has; train all weights, without adapters", where, kind,
-                     model.name);
+        problems.add_missing_fact("{}: adapters (LoRA) are not predicted with {}, which {} has; train all weights, without adapters", where,
+                                  kind, model.name);
     else if (trained_parameters(model) == 0)
         problems.add("{}: no linear layer of {} has an adapter; name one of the targets", where, model.name);
     problems.throw_if_any();

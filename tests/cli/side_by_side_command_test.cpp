@@ -251,7 +251,7 @@ TEST(SideBySide, RefusesWhatIsNoOption) {
            {"--on dgx-h100:8: the world = 'dgx-h100' is not a whole number", "--on 0:dgx-h100: the world"});
     refuse("--on 8:dgx-h1000 --on 8:dgx-h100", {"unknown preset 'dgx-h1000'; did you mean dgx-h100"});
     refuse("--on 8:dgx-h100,precisio=fp8 --on 8:dgx-h100",
-           {"unknown key 'precisio'; did you mean precision?", "global_batch, precision, price, seq, gpus_per_node", "memory_gib"});
+           {"unknown key 'precisio'; did you mean precision?", "global_batch, precision, price, seq, bf16_tflops", "memory_gib"});
     refuse("--on 8:dgx-h100,precision=fp7 --on 8:dgx-h100", {"--on 8:dgx-h100,precision=fp7: precision = 'fp7' is not known; use bf16"});
     refuse("--on 8:dgx-h100,precision --on 8:dgx-h100", {"precision needs a value; write precision=VALUE"});
     refuse("--on 8:dgx-h100,seq=1k,seq=2k --on 8:dgx-h100", {"seq is given twice"});
