@@ -250,9 +250,10 @@ private:
             modules = {"linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"};
         }
         add("--lora-target-modules", "peft.target_modules", modules);
+        // Fields of LoRA, PEFT and ModuleMatcher (peft/ of megatron-bridge 0.6.2); the last two are its state after a start.
         constexpr std::string_view kRead = "_target_ class dim alpha target_modules share_expert_adapters";
         constexpr std::string_view kWithoutEffect =
-            "dropout dropout_position lora_A_init_method lora_B_init_method lora_dtype params_to_save canonical_mapping";
+            "dropout dropout_position lora_A_init_method lora_B_init_method params_to_save canonical_mapping";
         const auto listed = [](std::string_view list, const std::string& field) {
             const auto words = split(std::string(list), ' ');
             return std::find(words.begin(), words.end(), field) != words.end();

@@ -46,26 +46,25 @@ bool states(const std::vector<std::string>& words, const std::string& flag) {
                        [&flag](const std::string& word) { return word.starts_with("--") && spelled(word) == flag; });
 }
 
-/// True for `--optimizer muon`, with which ms-swift switches the distributed optimizer off (_check_muon).
-bool takes_muon(const std::vector<std::string>& words) {
+/// The value of the flag; "" where no word states it.
+std::string value_of(const std::vector<std::string>& words, std::string_view flag) {
     for (std::size_t i = 0; i < words.size(); ++i) {
-        if (!words[i].starts_with("--") || spelled(words[i]) != "--optimizer") continue;
-        const auto equals = words[i].find('=');
-        const std::string value = equals != std::string::npos ? words[i].substr(equals + 1) : i + 1 < words.size() ? words[i + 1] : "";
-        return value.find("muon") != std::string::npos;
-    }
-    return false;
-}
-
-/// The tuner of a command of ms-swift (--tuner_type, earlier --train_type): "" where none is named, which trains all weights.
-std::string tuner_of(const std::vector<std::string>& words) {
-    for (std::size_t i = 0; i < words.size(); ++i) {
-        const std::string flag = words[i].starts_with("--") ? spelled(words[i]) : "";
-        if (flag != "--tuner-type" && flag != "--train-type") continue;
+        if (!words[i].starts_with("--") || spelled(words[i]) != flag) continue;
         const auto equals = words[i].find('=');
         return equals != std::string::npos ? words[i].substr(equals + 1) : i + 1 < words.size() ? words[i + 1] : "";
     }
     return "";
+}
+
+/// True for `--optimizer muon`, with which ms-swift switches the distributed optimizer off (_check_muon).
+bool takes_muon(const std::vector<std::string>& words) {
+    return value_of(words, "--optimizer").find("muon") != std::string::npos;
+}
+
+/// The tuner of a command of ms-swift (--tuner_type, earlier --train_type): "" where none is named, which trains all weights.
+std::string tuner_of(const std::vector<std::string>& words) {
+    const std::string tuner = value_of(words, "--tuner-type");
+    return tuner.empty() ? value_of(words, "--train-type") : tuner;
 }
 
 /// The words without the flags of that list, and their values; a flag of ms-swift's length under Megatron-LM's name.

@@ -102,7 +102,7 @@ def check(snapshot, answer):
     assert [entry["time_us"] for entry in trace] == list(range(len(trace)))
     assert len(trace) == stated["events"]
 
-    # What is there before the trace begins is what it does not allocate.
+    # Blocks that the trace does not allocate are there before it begins.
     allocated = {(entry["addr"], len(entry["frames"]) and json.dumps(entry["frames"])) for entry in trace if entry["action"] == "alloc"}
     taken = {entry["addr"] for entry in trace if entry["action"] == "segment_alloc"}
     freed = {entry["addr"]: entry["size"] for entry in trace if entry["action"] == "segment_free" and entry["addr"] not in taken}

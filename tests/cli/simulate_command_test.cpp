@@ -551,7 +551,7 @@ TEST(SimulateCommand, WritesTheTraceOfAMegatronJobWithItsMemory) {
     EXPECT_GT(counts("C"), 0) << "memory counters";
 }
 
-// What is in the file: tests/cli/memory_snapshot_test.py.
+// tests/cli/memory_snapshot_test.py checks the contents of the file.
 TEST(SimulateCommand, WritesTheFullestRanksMemorySnapshot) {
     const TempFile file("snapshot.pickle", "what was there before"), plan("plan.json");
     const std::string job = "--world 8 --model tiny-llama --engine megatron --pp 4 --global-batch 128";

@@ -293,6 +293,8 @@ TEST(BridgeConfig, RefusesByField) {
     EXPECT_THAT(refusal(changed(kDense, "peft: null", "peft: lora")), HasSubstr("peft is no section; give the fields of peft.lora.LoRA"));
     const std::string adapters = "peft:\n  _target_: megatron.bridge.peft.lora.LoRA\n  dropout: 0.1\n  normalize_moe_lora: ";
     EXPECT_THAT(refusal(changed(kDense, "peft: null", adapters + "true")), HasSubstr("peft.normalize_moe_lora cannot be planned"));
+    EXPECT_THAT(refusal(changed(kDense, "peft: null", adapters + "false\n  lora_dtype: torch.float32")),
+                HasSubstr("peft.lora_dtype cannot be planned; remove it"));
     EXPECT_NO_THROW((void)read_bridge_config(changed(kDense, "peft: null", adapters + "false"), "run.yaml", {}));
     EXPECT_THAT(refusal(changed(kDense, "model:\n", "model:\n  kd_config:\n    logit_layers: [output_layer, output_layer]\n")),
                 HasSubstr("model.kd_config: distillation cannot be planned"));

@@ -134,7 +134,7 @@ TEST(ChunkSteps, NameTheLayerOfEveryStep) {
             std::iota(each.begin(), each.end(), 0);
             if (backward) std::reverse(each.begin(), each.end());
             EXPECT_EQ(run, each);
-            // Of streams one step frees or takes those of a layer, another its inputs.
+            // One step frees or takes the streams of a layer, another its inputs.
             const bool of_streams = chunk.recompute && chunk.recompute->streams;
             EXPECT_EQ(std::ssize(streams), of_streams ? 2 * layers : 0);
             for (const std::int32_t layer : each) EXPECT_EQ(std::count(streams.begin(), streams.end(), layer), of_streams ? 2 : 0);
