@@ -273,18 +273,12 @@ DataParallelSeconds data_parallel_seconds(const StepInputs& in, const ParameterC
     const ParameterCount reduced = by_reducing_ranks(in, held);
     const double dense = static_cast<double>(reduced.dense), expert = static_cast<double>(reduced.expert);
     DataParallelSeconds seconds;
-    if (training.distributed_optimizer) {
-        if (dense > 0) {  // an empty chunk sends nothing
-            seconds.reduce = reduce_scatter_seconds(dense * grad, dp, in.calibration);
-            seconds.gather = all_gather_seconds(dense * weight, dp, in.calibration);
-        }
-        if (expert > 0) {
-            seconds.reduce += reduce_scatter_seconds(expert * grad, edp, in.calibration);
-            seconds.gather += all_gather_seconds(expert * weight, edp, in.calibration);
-        }
-    } else {
-        if (dense > 0) seconds.reduce = all_reduce_seconds(dense * grad, dp, in.calibration);
-        if (expert > 0) seconds.reduce += all_reduce_seconds(expert * grad, edp, in.calibration);
+    const bool scatters = in.layout.engine == Engine::mgplan ? training.distributed_optimizer : training.scatters_gradients();
+    const auto reduce_seconds = scatters ? reduce_scatter_seconds : all_reduce_seconds;
+    for (const auto& [elements, path] : {std::pair(dense, &dp), std::pair(expert, &edp)}) {
+        if (elements == 0) continue;  // an empty chunk sends nothing
+        seconds.reduce += reduce_seconds(elements * grad, *path, in.calibration);
+        if (training.distributed_optimizer) seconds.gather += all_gather_seconds(elements * weight, *path, in.calibration);
     }
     seconds.buckets = std::max(1.0, (dense + expert) / bucket_elements(in, count.trained()));
     return seconds;

@@ -82,8 +82,6 @@ constexpr std::array kFlagsWithoutEffect{
               "stderr-sink-level log-avg-skip-iterations log-avg-reset-interval wandb-name data-impl trigger-path max-padding-length "
               "patch-tokenizer-type qknorm-impl ademamix-alpha ademamix-beta3 ademamix-beta3-warmup ademamix-alpha-warmup"},
     FlagGroup{FlagArity::none, FlagEffect::without, "", "disable-last-saving no-query-key-layer-scaling use-mpi"},
-    // Branch dev: matrices padded to whole ranks for Muon, which main always does and which is predicted.
-    FlagGroup{FlagArity::none, FlagEffect::without, "", "use-layer-wise-param-layout"},
     // Distinguishes gpt-oss' gate from others: values, not bytes or time.
     FlagGroup{FlagArity::one, FlagEffect::without, "", "glu-linear-offset", Decides::nothing},
     // Flextron's and distillation's settings; the feature itself is named by its switch.

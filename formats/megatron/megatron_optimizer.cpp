@@ -35,6 +35,21 @@ void write_optimizer(FlagWriter& out, const Job& job) {
     if (kind != OptimizerKind::adam) out.word("optimizer", to_string(kind));
 }
 
+/// Branch dev lays out matrices one by one only if it is asked to. Commands with dist_muon are older than the layout.
+void read_layer_wise_layout(FlagReader& flags, Job& job) {
+    TrainingSpec& training = *job.training;
+    const bool asked = flags.has("--use-layer-wise-param-layout"), refused = flags.has("--no-use-layer-wise-param-layout");
+    const bool older = flags.text("--optimizer") == "dist_muon";
+    training.megatron.layer_wise_layout = training.is_layer_wise() && !refused && (asked || !older);
+}
+
+void write_layer_wise_layout(FlagWriter& out, const Job& job) {
+    const TrainingSpec& training = *job.training;
+    if (!training.is_layer_wise()) return;
+    const bool dev = out.version() == MegatronVersion::dev;
+    if (training.megatron.layer_wise_layout == dev) out.flag(dev ? "use-layer-wise-param-layout" : "no-use-layer-wise-param-layout");
+}
+
 bool is_aware(const Job& job) {
     return job.training->megatron.precision_aware_optimizer;
 }
@@ -44,7 +59,10 @@ constexpr std::array kMainTypes{DtypeWord{"fp32", Dtype::fp32}, DtypeWord{"fp16"
 constexpr std::array kMomentTypes{DtypeWord{"fp32", Dtype::fp32}, DtypeWord{"bf16", Dtype::bf16}, DtypeWord{"fp16", Dtype::fp16},
                                   DtypeWord{"fp8", Dtype::fp8}};
 
-constexpr std::array kOptimizerFlags{FlagRow{"optimizer=", Both{read_optimizer, write_optimizer}}};
+constexpr std::array kOptimizerFlags{
+    FlagRow{"optimizer=", Both{read_optimizer, write_optimizer}},
+    FlagRow{"no-use-layer-wise-param-layout use-layer-wise-param-layout", Both{read_layer_wise_layout, write_layer_wise_layout}},
+};
 
 constexpr std::array kMomentFlags{
     FlagRow{"use-distributed-optimizer", Switch{MGPLAN_FIELD(training->distributed_optimizer)}},

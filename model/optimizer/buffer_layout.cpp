@@ -121,15 +121,23 @@ void check(std::span<const BufferParameter> parameters, const BufferOptions& opt
 
 }  // namespace
 
+BufferParameter buffer_parameter(const Parameter& parameter, Dtype dtype) {
+    BufferParameter entry{.numel = parameter.count(),
+                          .dtype = dtype,
+                          .shared_embedding = parameter.shared_embedding,
+                          .expert = parameter.expert_group,
+                          .matrix = is_muon_matrix(parameter)};
+    if (entry.matrix) {
+        const auto [small, large] = std::minmax(parameter.shape[0], parameter.shape[1]);
+        entry.orthogonalise_cost = static_cast<double>(large) * static_cast<double>(small) * static_cast<double>(small);
+    }
+    return entry;
+}
+
 std::vector<BufferParameter> buffer_parameters(std::span<const Parameter> parameters, Dtype dtype) {
     std::vector<BufferParameter> list;
     list.reserve(parameters.size());
-    for (const Parameter& parameter : parameters)
-        list.push_back({.numel = parameter.count(),
-                        .dtype = dtype,
-                        .shared_embedding = parameter.shared_embedding,
-                        .expert = parameter.expert_group,
-                        .matrix = is_muon_matrix(parameter)});
+    for (const Parameter& parameter : parameters) list.push_back(buffer_parameter(parameter, dtype));
     return list;
 }
 
@@ -139,11 +147,12 @@ BufferOptions buffer_options(const Layout& layout, const TrainingSpec& training,
     options.dp = std::max<std::int64_t>(1, layout.dp() * layout.sizes.cp / instances);
     options.edp = std::max<std::int64_t>(1, layout.edp() / instances);
     if (training.overlap_grad_reduce) options.bucket_size = default_bucket_size(options.dp);
-    options.distributed_optimizer = training.distributed_optimizer;
+    options.distributed_optimizer = layout.engine == Engine::mgplan ? training.distributed_optimizer : training.scatters_gradients();
     options.grad_dtype = training.precision == Precision::fp64 ? Dtype::fp64 : training.grad_dtype;
     options.pp_rank = pp_rank;
     options.disable_bucketing = chunk > 0;
-    options.matrices_apart = layout.engine == Engine::mgplan && training.megatron.optimizer == OptimizerKind::muon;
+    options.matrices_apart = layout.engine == Engine::mgplan ? training.megatron.optimizer == OptimizerKind::muon
+                                                             : training.is_layer_wise() && training.megatron.layer_wise_layout;
     return options;
 }
 

@@ -33,9 +33,13 @@ struct BufferParameter {
     bool expert = false;            ///< reduced over edp instead of dp·cp, so in a buffer apart
     int unit = 0;                   ///< buckets end where it changes: those of one unit are gathered and reduced together
     bool matrix = false;            ///< Muon orthogonalises it (model/optimizer/muon.hpp)
+    /// Multiplications with which a matrix is orthogonalised, up to a constant factor: its larger side times the square of the smaller one.
+    double orthogonalise_cost = 0;
     bool operator==(const BufferParameter&) const = default;
 };
 
+/// A parameter's entry. `dtype`: that it is stored as.
+[[nodiscard]] BufferParameter buffer_parameter(const Parameter& parameter, Dtype dtype);
 /// The parameters of one chunk as stage_parameters() lists them, all stored as `dtype`.
 [[nodiscard]] std::vector<BufferParameter> buffer_parameters(std::span<const Parameter> parameters, Dtype dtype);
 

@@ -61,8 +61,8 @@ std::vector<std::int64_t> qkv_rows(const ModelSpec& described) {
 }
 
 bool is_muon_matrix(const Parameter& parameter) {
-    return parameter.shape.size() == 2 && parameter.name.find("embedding") == std::string::npos &&
-           parameter.name.find("output_layer") == std::string::npos;
+    const auto is_of = [&](std::string_view part) { return parameter.name.find(part) != std::string::npos; };
+    return parameter.shape.size() == 2 && !is_of("word_embeddings") && !is_of("output_layer") && !is_of("mixer.in_proj");
 }
 
 Tensor orthogonalised(Tensor x, std::optional<int> axis, Communicator* ranks, int steps) {

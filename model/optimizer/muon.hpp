@@ -45,8 +45,9 @@ struct MuonOptions {
 /// MuonOptions::qkv_rows of a model's packed projection (model/layers/packed_qkv.hpp).
 [[nodiscard]] std::vector<std::int64_t> qkv_rows(const ModelSpec& model);
 
-/// Returns true if Muon updates a parameter: it has two dimensions and is neither embedding nor output layer. Adam updates the others
-/// (Megatron-LM, core/optimizer/layer_wise_optimizer.py, is_managed_by_layer_wise_optimizer).
+/// Returns true if Muon updates a parameter: it has two dimensions and is neither a table of words nor the output layer nor the packed
+/// input projection of Mamba and its kin. Adam updates the others (Megatron-LM, core/optimizer/layer_wise_optimizer.py,
+/// is_managed_by_layer_wise_optimizer; core/ssm/mamba_mixer.py, use_muon).
 [[nodiscard]] bool is_muon_matrix(const Parameter& parameter);
 
 /// One matrix as a rank holds it; flat tensors of its elements. main, momentum and gradient are of one type.

@@ -172,6 +172,7 @@ constexpr std::array kSwitches{
     Switch{"reuse_grad_buffer", &MegatronSwitches::reuse_grad_buffer},
     Switch{"fused_streams", &MegatronSwitches::fused_streams},
     Switch{"fp8_output_projection", &MegatronSwitches::fp8_output_projection},
+    Switch{"layer_wise_layout", &MegatronSwitches::layer_wise_layout},
 };
 
 Json expert_buffers_to_json(const ExpertBuffers& buffers) {

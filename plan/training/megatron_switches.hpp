@@ -129,6 +129,9 @@ struct MegatronSwitches {
     /// 16 bits where those of others are quantised.
     std::int64_t bf16_layers_at_start = 0, bf16_layers_at_end = 0;
     OptimizerKind optimizer = OptimizerKind::adam;
+    /// Each matrix of a layer-wise optimizer lies in one rank's shard of its gradient buffer (main at d98e8a64 without
+    /// --no-use-layer-wise-param-layout, dev with --use-layer-wise-param-layout).
+    bool layer_wise_layout = false;
     std::int64_t offloaded_layers = 0;  ///< --cpu-offloading-num-layers: the first layers, whose activations wait in the host's memory
     /// --overlap-cpu-optimizer-d2h-h2d: copies of parameters that the host updates overlap with the updates
     bool overlap_host_update = false;

@@ -73,6 +73,13 @@ struct TrainingSpec {
 
     /// Quantisation of the operands of products; without meaning where these stay in 16 bits or more.
     [[nodiscard]] QuantisedFormat format() const { return quantised_format(megatron.fp8_recipe, precision == Precision::nvfp4); }
+    /// True if Megatron-LM gives whole matrices to ranks, not shards of elements (arguments.py, use_layer_wise_distributed_optimizer).
+    [[nodiscard]] bool is_layer_wise() const {
+        return distributed_optimizer && (megatron.optimizer == OptimizerKind::muon || megatron.optimizer == OptimizerKind::lion);
+    }
+    /// True if a reduction leaves each rank of engine megatron its shard of the gradients. A layer-wise optimizer without a layout of its
+    /// own needs whole gradients, in buffers without padding (layer_wise_optimizer.py).
+    [[nodiscard]] bool scatters_gradients() const { return distributed_optimizer && (!is_layer_wise() || megatron.layer_wise_layout); }
     /// Storage type of parameters and activations.
     [[nodiscard]] Dtype compute_dtype() const {
         switch (precision) {

@@ -25,6 +25,7 @@ bool keeps_remainders(const BufferElements& elements, const TrainingSpec& traini
 }
 
 OwnedElements owned_of(const BufferElements& elements, Engine engine, bool muon) {
+    if (elements.shard > 0) return {elements.shard, muon ? elements.shard : 0};
     if (!muon || elements.matrices == 0) return {elements.buffer / elements.shards, 0};
     // The matrices have a buffer of their own, whose shards are padded to the fullest.
     if (engine == Engine::mgplan) return {elements.buffer / elements.shards, elements.buffer / elements.shards};

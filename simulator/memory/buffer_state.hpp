@@ -53,6 +53,7 @@ struct BufferElements {
     std::int64_t largest = 0;                       ///< elements of the largest parameter; 0: not needed
     std::int64_t matrices = 0, largest_matrix = 0;  ///< elements of Muon's matrices, all and the largest
     bool expert = false;
+    std::int64_t shard = 0;  ///< elements of the rank's matrices, where each lies whole in one shard (MegatronSwitches::layer_wise_layout)
 };
 
 /// Bytes of one buffer and of the optimizer state of this rank's shard of it.
@@ -65,9 +66,9 @@ struct BufferElements {
 ///
 /// Engine megatron: the same (core/optimizer/distrib_optimizer.py), and the precision-aware optimizer as in docs/memory-optimizers.md,
 /// "Precision-aware optimizer"; moments by kind of optimizer (plan/training/megatron_switches.hpp). Muon's matrices are distributed as a
-/// whole, so that a rank has its share of them or the largest (core/optimizer/layer_wise_optimizer.py). If the host updates a share
-/// (core/optimizer/cpu_offloading/hybrid_optimizer.py): docs/memory-optimizers.md, "The optimizer on the host" and "Its state between two
-/// updates". Copies of fp8 weights are not included.
+/// whole, so that a rank has its share of them or the largest, or with layer_wise_layout those of `shard` (layer_wise_optimizer.py). If the
+/// host updates a share (core/optimizer/cpu_offloading/hybrid_optimizer.py): docs/memory-optimizers.md, "The optimizer on the host" and
+/// "Its state between two updates". Copies of fp8 weights are not included.
 [[nodiscard]] ModelStateBytes model_state_bytes(const BufferElements& elements, Engine engine, const TrainingSpec& training);
 
 }  // namespace mgplan::simulator

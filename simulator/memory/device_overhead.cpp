@@ -84,7 +84,8 @@ std::vector<Group> groups_of(const Layout& layout, const Workload& work) {
     context.exchanges = layout.cp_comm_type == CpCommType::a2a || layout.cp_comm_type == CpCommType::a2a_p2p;
     context.streams = layout.cp_comm_type == CpCommType::p2p ? 1 : 0;
     // Reduce-scatter and all-gather of buckets; losses and norms are small.
-    const CommunicatorUse data{.gathers = distributed, .large_reduces = !distributed, .small_reduces = true};
+    const bool scatters = megatron ? work.training.scatters_gradients() : distributed;
+    const CommunicatorUse data{.gathers = distributed, .large_reduces = !scatters, .small_reduces = true};
     std::vector<Group> groups{
         {"world", false, {Axis::tp, Axis::cp, Axis::dp, Axis::pp}, {.small_reduces = megatron}},
         {"tp", false, {Axis::tp}, {.gathers = parallel_rows, .large_reduces = !parallel_rows, .small_reduces = true}},

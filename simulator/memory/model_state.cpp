@@ -65,12 +65,24 @@ void widen_to_fp32(ModelStateBytes& bytes, std::int64_t parameters, std::int64_t
     bytes.host += whole.host - narrow.host;
 }
 
-/// State of a buffer that holds only Muon's matrices, or none.
-ModelStateBytes matrices_apart_bytes(const model::BufferLayout& buffer, const TrainingSpec& training) {
+/// Elements of the matrices in the shard that holds most of them.
+std::int64_t fullest_shard(const model::BufferLayout& buffer) {
+    std::vector<std::int64_t> held(static_cast<std::size_t>(buffer.dp));
+    for (const model::BufferSpan& span : buffer.spans) {
+        const model::Bucket& bucket = buffer.buckets[static_cast<std::size_t>(span.bucket)];
+        held[static_cast<std::size_t>((span.start - bucket.start) / ((bucket.end - bucket.start) / buffer.dp))] += span.end - span.start;
+    }
+    return *std::max_element(held.begin(), held.end());
+}
+
+/// State of a buffer that holds only matrices of a layer-wise optimizer, or none. Engine mgplan keeps state of the padding too.
+ModelStateBytes matrices_apart_bytes(const model::BufferLayout& buffer, Engine engine, const TrainingSpec& training) {
     BufferElements elements{buffer.numel, buffer.numel, buffer.param_dtype == Dtype::fp8, buffer.sharded ? buffer.dp : 1,
                             std::ssize(buffer.spans)};
-    if (buffer.matrices) elements.matrices = buffer.numel;
-    return model_state_bytes(elements, Engine::mgplan, training);
+    elements.expert = buffer.expert;
+    if (buffer.matrices) elements.matrices = elements.buffer;
+    if (buffer.matrices && engine == Engine::megatron) elements.shard = fullest_shard(buffer);
+    return model_state_bytes(elements, engine, training);
 }
 
 }  // namespace
@@ -101,11 +113,7 @@ ModelStates::Fp8Copies ModelStates::fp8_of(const std::vector<Parameter>& paramet
 
 model::BufferParameter ModelStates::in_buffer(const Parameter& parameter, bool in_bf16) const {
     const bool fp8 = !in_bf16 && workload_.training.fp8_parameters && parameter.linear_weight;
-    return {.numel = parameter.count(),
-            .dtype = fp8 ? Dtype::fp8 : workload_.training.compute_dtype(),
-            .shared_embedding = parameter.shared_embedding,
-            .expert = parameter.expert_group,
-            .matrix = model::is_muon_matrix(parameter)};
+    return model::buffer_parameter(parameter, fp8 ? Dtype::fp8 : workload_.training.compute_dtype());
 }
 
 ModelStates::Sums ModelStates::sums_of(const std::vector<Parameter>& parameters, std::vector<std::int64_t>* alone, bool in_bf16) const {
@@ -331,7 +339,7 @@ ModelStateBytes ModelStates::chunk_bytes(Pieces& pieces, const Layout& layout, i
     if (options.matrices_apart) {
         for (const model::BufferLayout& buffer : model::buffers_of(in_module_order(pieces, ends, chunk), options)) {
             numel[buffer_index(buffer.expert, buffer.param_dtype == Dtype::fp8)] += buffer.numel;
-            bytes += matrices_apart_bytes(buffer, training);
+            bytes += matrices_apart_bytes(buffer, layout.engine, training);
         }
     } else if (options.distributed_optimizer && model::effective_bucket_size(options)) {
         const std::vector<model::BufferParameter> list = in_module_order(pieces, ends, chunk);
@@ -353,7 +361,7 @@ ModelStateBytes ModelStates::chunk_bytes(Pieces& pieces, const Layout& layout, i
     std::array<std::int64_t, kBuffers> largest{};
     if (layout.engine == Engine::megatron && training.offload.waiting() > 0) largest = largest_in_buffers(pieces, ends, layers);
     for (std::size_t b = 0; b < kBuffers && !options.matrices_apart; ++b) {
-        const std::int64_t shards = options.distributed_optimizer ? groups[b] : 1;
+        const std::int64_t shards = training.distributed_optimizer ? groups[b] : 1;
         const std::int64_t tensors = sums[b].count + (b == 0 ? std::ssize(ends.alone) : 0);
         BufferElements elements{.parameters = sums[b].numel,
                                 .buffer = numel[b],
@@ -372,7 +380,7 @@ ModelStateBytes ModelStates::chunk_bytes(Pieces& pieces, const Layout& layout, i
     if (layout.engine == Engine::megatron) {
         std::int64_t in_fp32 = ends.in_fp32;
         for (std::size_t kind = 0; kind < layers.size(); ++kind) in_fp32 += pieces.layers[kind].in_fp32 * layers[kind];
-        widen_to_fp32(bytes, in_fp32, options.distributed_optimizer ? groups[0] : 1, training);
+        widen_to_fp32(bytes, in_fp32, training.distributed_optimizer ? groups[0] : 1, training);
     }
     std::int64_t frozen = ends.frozen;
     for (std::size_t kind = 0; kind < layers.size(); ++kind) frozen += pieces.layers[kind].frozen * layers[kind];

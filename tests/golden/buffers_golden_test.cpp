@@ -119,6 +119,34 @@ TEST(Golden, BuffersAreLaidOutAsInMegatron) {
     EXPECT_EQ(rules, 5);
 }
 
+// tests/megatron/layer_wise_vectors.py wrote these.
+TEST(Golden, MatricesOfALayerWiseOptimizerLieWhereMegatronPutsThem) {
+    std::ifstream file(tests::data_folder() + "/golden/data/layer_wise_buffers.json");
+    int padded = 0;
+    for (const Json& test : Json::parse(file)) {
+        SCOPED_TRACE(test.dump());
+        std::vector<BufferParameter> parameters;
+        for (const Json& shape : test.at("shapes")) {
+            Parameter matrix;
+            matrix.shape = shape.get<std::vector<std::int64_t>>();
+            parameters.push_back(buffer_parameter(matrix, Dtype::bf16));
+        }
+        BufferOptions options;
+        options.matrices_apart = true;
+        options.dp = test.at("ranks");
+        options.bucket_size = optional_number(test.at("bucket_size"));
+        options.pad_buckets_for_high_nccl_busbw = test.at("pad_buckets");
+        const BufferLayout got = lay_out_buffers(parameters, options).buffers.at(0);
+        Json places(parameters.size(), nullptr), buckets = Json::array();
+        for (const BufferSpan& span : got.spans) places[static_cast<std::size_t>(span.parameter)] = {span.start, span.end, span.bucket};
+        for (const Bucket& bucket : got.buckets) buckets.push_back({bucket.start, bucket.end});
+        EXPECT_EQ(places, test.at("places"));
+        EXPECT_EQ(buckets, test.at("buckets"));
+        padded += got.numel > got.numel_unpadded ? 1 : 0;
+    }
+    EXPECT_GT(padded, 20);
+}
+
 TEST(Golden, ShardsAreThoseOfMegatron) {
     const Json buffers = load("param_and_grad_buffer");
     std::map<std::string, const Json*> cases;

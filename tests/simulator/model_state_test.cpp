@@ -234,6 +234,31 @@ TEST(ModelStates, OfEngineMegatronAreThoseOfItsOwnBuffers) {
     EXPECT_EQ(gradients(sizes(1, 2, 2), "Ett|ttt|ttt|mL")[0], 127'817'728);
 }
 
+// Gradient bytes that the DDP of Megatron-LM (main at d98e8a64) allocated for these two stages with Muon (tests/megatron).
+TEST(ModelStates, OfMuonHoldEachMatrixInOneShard) {
+    Workload work;
+    work.model = formats::load_model("llama3-8b").model;
+    work.training.megatron.optimizer = OptimizerKind::muon;
+    work.world = 16;
+    work.batch = {512, 8192};
+    LayoutRequest request = sizes(1, 2);
+    request.engine = Engine::megatron;
+    const Layout layout = planner::make_layout(with_layers(request, "Et*18|t*14L"), work);
+    const auto states_of = [&](bool laid_out) {
+        work.training.megatron.layer_wise_layout = laid_out;
+        ModelStates states(work);
+        return states.stages(layout).of;
+    };
+    const std::vector<ModelStateBytes> whole = states_of(true), usual = states_of(false);
+    EXPECT_EQ(whole[0].gradients, 20'892'418'048);
+    EXPECT_EQ(whole[1].gradients, 14'449'852'416);
+    // Without the layout nothing is padded, and the optimizer's shard is no larger.
+    for (int stage = 0; stage < 2; ++stage) {
+        EXPECT_EQ(usual[static_cast<std::size_t>(stage)].gradients, 4 * stage_parameter_count(work.model, layout, stage).total());
+        EXPECT_GE(whole[static_cast<std::size_t>(stage)].optimizer, usual[static_cast<std::size_t>(stage)].optimizer);
+    }
+}
+
 TEST(ModelStates, OfSmallShardsKeepEveryHoleInMind) {
     Workload work;
     work.model = formats::load_model("llama3-8b").model;
@@ -548,6 +573,9 @@ TEST(ModelState, OfMuonHasOneMomentOfMatricesThatAreDividedWhole) {
     EXPECT_EQ(model_state_bytes(elements, Engine::megatron, training).optimizer, 8 * 500'000 + 12 * 12'000);
     elements.shards = 8;
     EXPECT_EQ(model_state_bytes(elements, Engine::megatron, training).optimizer, 8 * 250'000 + 12 * 3'000);
+    elements.shard = 300'000;  // in a buffer of matrices alone
+    EXPECT_EQ(model_state_bytes(elements, Engine::megatron, training).optimizer, 8 * 300'000);
+    elements.shard = 0;
     // mgplan's own engine lays them out in a buffer of their own.
     elements.matrices = 0;
     EXPECT_EQ(model_state_bytes(elements, Engine::mgplan, training).optimizer, 12 * kElements / 8);

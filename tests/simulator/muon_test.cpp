@@ -4,6 +4,8 @@
 
 #include "formats/model_source.hpp"
 #include "plan/parameters/parameters.hpp"
+#include "planner/constraints.hpp"
+#include "simulator/cost_model.hpp"
 #include "simulator/price/layout_paths.hpp"
 #include "tests/simulator/round_numbers.hpp"
 
@@ -39,6 +41,25 @@ TEST(Muon, OrthogonalisesEachExpertForItself) {
     const double quarter = muon_seconds(workload.model, 0, sizes, kernels).expert;
     EXPECT_GT(all, 0);
     EXPECT_NEAR(quarter, all / 4, 1e-9 * all);
+}
+
+/// Without the layout of whole matrices every rank needs all gradients (Megatron-core layer_wise_optimizer.py).
+TEST(Muon, AllReducesGradientsUnlessShardsHoldWholeMatrices) {
+    Workload workload = workload_of(formats::load_model("llama3-8b").model, 8, 8);
+    workload.training.overlap_grad_reduce = false;
+    workload.training.megatron.optimizer = OptimizerKind::muon;
+    LayoutRequest request;
+    request.engine = Engine::megatron;
+    const auto seconds = [&](bool laid_out) {
+        workload.training.megatron.layer_wise_layout = laid_out;
+        CostModel model(workload);
+        return model.estimate(planner::make_layout(request, workload)).time.iteration_seconds;
+    };
+    const double scattered = seconds(true);
+    EXPECT_GT(seconds(false), scattered);
+    workload.training.megatron.optimizer = OptimizerKind::adam;
+    workload.training.distributed_optimizer = true;
+    EXPECT_EQ(seconds(false), seconds(true)) << "a switch of layer-wise optimizers alone";
 }
 
 /// Read off the record of engine mgplan: the products of the same steps, and what passes over the matrices in between.

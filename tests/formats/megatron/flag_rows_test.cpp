@@ -127,6 +127,7 @@ std::vector<std::pair<std::string, Change>> changes() {
              plan.training.megatron.bias_activation_fusion = false;
              plan.training.megatron.activation_clamp = 5;
              plan.training.megatron.optimizer = OptimizerKind::muon;
+             plan.training.distributed_optimizer = true;
          }},
         {"llama3.1-8b",
          [](Plan& plan) {

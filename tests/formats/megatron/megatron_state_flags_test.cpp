@@ -1,5 +1,6 @@
 // Flags that say where parameters and optimizer state are, and in which precision: optimizers, FSDP, weight shards, offloading.
 
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,6 +21,19 @@ TEST(MegatronStateFlags, ReadsOptimizers) {
     EXPECT_EQ(muon.megatron.optimizer, OptimizerKind::muon);
     EXPECT_TRUE(muon.distributed_optimizer) << "the older name of Muon with the distributed optimizer";
     EXPECT_FALSE(training("--optimizer muon").distributed_optimizer);
+}
+
+TEST(MegatronStateFlags, ReadsLayoutsOfWholeMatrices) {
+    const auto laid_out = [](const std::string& more) { return read(kSmall + more).training->megatron.layer_wise_layout; };
+    for (const char* optimizer : {"muon", "lion"}) {
+        const std::string shared = fmt::format("--optimizer {} --use-distributed-optimizer ", optimizer);
+        EXPECT_TRUE(laid_out(shared));
+        EXPECT_FALSE(laid_out(shared + "--no-use-layer-wise-param-layout"));
+        EXPECT_FALSE(laid_out(fmt::format("--optimizer {}", optimizer)));
+    }
+    EXPECT_FALSE(laid_out("--use-distributed-optimizer"));
+    EXPECT_FALSE(laid_out("--optimizer dist_muon")) << "a name of releases without the layout";
+    EXPECT_TRUE(laid_out("--optimizer dist_muon --use-layer-wise-param-layout")) << "branch dev's switch";
 }
 
 TEST(MegatronStateFlags, ReadsFullySharded) {

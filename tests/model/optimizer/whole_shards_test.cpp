@@ -10,7 +10,12 @@ namespace mgplan::model::whole_shards_test {
 namespace {
 
 BufferParameter matrix(std::int64_t numel) {
-    return {.numel = numel, .dtype = Dtype::bf16, .shared_embedding = false, .expert = false, .matrix = true};
+    return {.numel = numel,
+            .dtype = Dtype::bf16,
+            .shared_embedding = false,
+            .expert = false,
+            .matrix = true,
+            .orthogonalise_cost = static_cast<double>(numel)};
 }
 
 TEST(WholeShards, GiveEachRankWholeMatricesLargestFirst) {
