@@ -202,6 +202,8 @@ std::vector<UsedFlag> used_flags() {
         {"--exp-avg-dtype", kSharded + "--use-precision-aware-optimizer ", "bf16"},
         {"--exp-avg-sq-dtype", kSharded + "--use-precision-aware-optimizer ", "bf16"},
         {"--optimizer", kDense, "muon"},
+        {"--no-use-layer-wise-param-layout", kDense + "--optimizer muon --use-distributed-optimizer ", ""},
+        {"--use-layer-wise-param-layout", kDense + "--optimizer dist_muon ", ""},
         {"--num-experts", kDense, "8"},
         {"--moe-router-topk", kMixture, "4"},
         {"--moe-ffn-hidden-size", kMixture, "512"},
