@@ -133,7 +133,7 @@ std::string settle_source(const std::string& path, WorkloadOptions& values) {
         return "";
     }
     const std::string text = read_text_file(path, "check");
-    const auto found = formats::recognise(text);
+    const auto found = formats::recognise_file(text, path, std::filesystem::path(path).parent_path().string());
     const bool is_yaml = path.ends_with(".yaml") || path.ends_with(".yml");
     if (text.find("\"mgplan_record\"") < 256) {
         values.trace = path;

@@ -1,7 +1,9 @@
 #include "formats/trainer_source.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -14,7 +16,6 @@
 #include "formats/megatron/script_surroundings.hpp"
 #include "formats/megatron/yaml_configuration.hpp"
 #include "formats/model_source.hpp"
-#include "formats/recognise/recognise.hpp"
 #include "formats/trainers/trainer.hpp"
 #include "plan/text/errors.hpp"
 #include "plan/text/json_reader.hpp"
@@ -40,25 +41,36 @@ std::optional<std::string> base_of(const Settings& settings) {
     return std::nullopt;
 }
 
-/// The settings of a file with those that it builds on; a file that is not there becomes a problem.
-Settings settings_of_file(const std::string& text, const std::string& name, const std::string& folder, Problems& problems) {
-    Settings settings = Settings::of_yaml(text, name);
-    Settings latest = settings;
+/// A settings file with the files that it builds on.
+struct SettingsFile {
+    Settings settings;
+    std::string text;  ///< of all of them, its own first
+    Problems problems;
+};
+
+/// Each file names the next one from its own folder. A file that is not there becomes a problem.
+SettingsFile settings_file(const std::string& text, const std::string& name, std::string folder) {
+    SettingsFile file{.settings = Settings::of_yaml(text, name), .text = text, .problems = {}};
+    Settings latest = file.settings;
     for (int i = 0; i < kMostDefaults; ++i) {
         const auto base = base_of(latest);
         if (!base) break;
         const auto more = sourced_file(*base, folder);
         if (!more) {
-            problems.add_missing_fact(
+            file.problems.add_missing_fact(
                 "{}: builds on {}, which is not in its folder: what that sets is not known; put it there, or give model and layout as "
                 "options (mgplan simulate --help)",
                 name, base->substr(0, 100));
             break;
         }
+        std::error_code failed;
+        if (const auto path = std::filesystem::path(folder) / *base; std::filesystem::is_regular_file(path, failed))
+            folder = path.parent_path().string();
         latest = Settings::of_yaml(*more, fmt::format("{}: {}", name, base->substr(0, 100)));
-        settings.add_defaults(latest);
+        file.settings.add_defaults(latest);
+        file.text += '\n' + *more;
     }
-    return settings;
+    return file;
 }
 
 /// The setting by which a file of the program says what a flag says.
@@ -165,17 +177,34 @@ TrainerJob with_field_of_swiglu(TrainerJob job, const std::optional<ModelSpec>& 
 
 }  // namespace
 
+std::optional<Recognised> recognise_file(const std::string& text, const std::string& name, const std::string& folder) {
+    if (!is_settings_file(name) || text.find("defaults") == std::string::npos) return recognise(text);
+    try {
+        return recognise(settings_file(text, name, folder).text);
+    } catch (const ConfigError&) {
+        return recognise(text);  // no settings
+    }
+}
+
 std::optional<TrainerRead> read_trainer_text(const std::string& text, const std::string& name, const MegatronSurroundings& surroundings) {
-    const auto seen = recognise(text);
-    if (!seen || seen->job == "LoRA") return std::nullopt;
+    const auto seen = recognise_file(text, name, surroundings.folder);
+    if (!seen) return std::nullopt;
+    // What the text shows by itself, its later readers refuse with the same words.
+    const auto not_read = [&]() -> std::optional<TrainerRead> {
+        if (!recognise(text)) throw MissingFactError(std::vector{refusal_of(*seen, name)});
+        return std::nullopt;
+    };
+    if (seen->job == "LoRA") return not_read();
     const auto known = trainers();
     const auto trainer = std::find_if(known.begin(), known.end(), [&](const Trainer* one) { return one->framework == seen->framework; });
-    if (trainer == known.end()) return std::nullopt;
+    if (trainer == known.end()) return not_read();
     ArgumentWords found;
     Settings settings;
     TrainerRead result;
     if (is_settings_file(name)) {
-        settings = settings_of_file(text, name, surroundings.folder, result.problems);
+        SettingsFile file = settings_file(text, name, surroundings.folder);
+        settings = std::move(file.settings);
+        result.problems = std::move(file.problems);
     } else {
         ScriptInputs inputs = surroundings.script;
         inputs.model_is_given = true;
@@ -194,7 +223,7 @@ std::optional<TrainerRead> read_trainer_text(const std::string& text, const std:
     const auto read = trainer_job(seen->framework, settings, surroundings.world);
     if (!read) {
         result.problems.throw_if_any();
-        return std::nullopt;
+        return not_read();
     }
     result.world = read->world;
     if (!result.problems.empty()) return result;

@@ -263,16 +263,17 @@ void refuse_recognised(std::string_view text, const std::string& where, bool exi
 }  // namespace
 
 Job read_megatron_text(std::string_view text, const std::string& where, const MegatronSurroundings& surroundings) {
-    bool states_model = surroundings.model.has_value(), exits = true;
+    bool states_model = surroundings.model.has_value(), exits = true, has_flags = true;
     try {
         ArgumentWords found = argument_words(text, where, surroundings.folder, surroundings.script);
         exits = false;
         add_launcher_flags(found, text);
+        has_flags = !parse_flags(found.words).used.empty();
         // A file that is not there may hold the model's flags.
         states_model = states_model || names_model(found.words) || !found.not_sourced.empty() || !found.missing.empty();
         return read_command(std::move(found), where, surroundings);
     } catch (const ConfigError&) {
-        if (!states_model) refuse_recognised(text, where, exits);
+        if (!states_model || !has_flags) refuse_recognised(text, where, exits);
         throw;
     }
 }

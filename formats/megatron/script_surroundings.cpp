@@ -177,9 +177,12 @@ bool sets_no_flags(std::string_view path) {
 std::optional<std::string> sourced_file(const std::string& path, const std::string& folder) {
     namespace fs = std::filesystem;
     if (folder.empty() || path.empty()) return std::nullopt;
-    const bool computed = path.find('$') != std::string::npos || path.find('`') != std::string::npos;
+    // A computed beginning is mostly the script's own folder: what follows is looked up there.
+    std::string below = path;
+    if (const std::size_t computed = path.find_last_of("$`)}"); computed != std::string::npos && path.find_first_of("$`") <= computed)
+        below.erase(0, std::min(path.find('/', computed), path.size() - 1) + 1);
     const fs::path given(path);
-    for (const fs::path& candidate : {computed ? fs::path() : fs::path(folder) / given, fs::path(folder) / given.filename()}) {
+    for (const fs::path& candidate : {below.empty() ? fs::path() : fs::path(folder) / below, fs::path(folder) / given.filename()}) {
         std::error_code failed;
         if (candidate.empty() || !fs::is_regular_file(candidate, failed)) continue;
         try {
