@@ -143,11 +143,11 @@ Job read_hub_name(const std::string& repository) {
         near.empty() ? "" : fmt::format(" of its own ({0} stands in its name: mgplan models show {0})", near)));
 }
 
-/// The repository that a command of ms-swift trains in full and that a preset stands for; "" for other texts.
+/// The repository that a command of ms-swift trains in full, if a preset has its layers; "" for other texts.
 std::string model_of_swift(std::string_view text) {
     const auto seen = recognise(text);
     if (!seen || seen->framework != "ms-swift" || !seen->states_layout) return "";
-    return preset_of_hub_name(seen->model).empty() ? "" : seen->model;
+    return preset_with_layers_of(seen->model).empty() ? "" : seen->model;
 }
 
 bool looks_like_path(const std::string& cfg) {
@@ -218,11 +218,12 @@ Job read_megatron_arguments_text(const std::string& text, const std::string& nam
     }
     const std::string named = surroundings.model ? "" : model_of_swift(text);
     if (!named.empty()) {
-        surroundings.model = read_hub_name(named).model;
+        surroundings.model = load_model(std::string(preset_with_layers_of(named))).model;
         surroundings.script.model_is_given = true;
     }
     Job job = read_megatron_text(text, name, surroundings);
-    if (!named.empty()) job.assumptions.push_back(fmt::format("the model {}, which the command of ms-swift names", named));
+    if (!named.empty())
+        job.assumptions.push_back(fmt::format("the model {}, which the command of ms-swift names", named_with_layers(named)));
     return job;
 }
 

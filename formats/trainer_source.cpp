@@ -121,23 +121,15 @@ std::vector<std::string> words_of_fields(const TrainerJob& job, bool names_all, 
     return words_of_yaml_configuration(yaml.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace), where);
 }
 
-/// Letters and digits alone, for names that are written in more than one way: "llama3.1_8B.yaml", "llama3.1-8b".
-std::string plain_name(std::string_view name) {
-    std::string plain = lower_case(name);
+std::string preset_of(std::string model) {
     for (const std::string_view ending : {".yaml", ".yml"}) {
-        if (plain.ends_with(ending)) plain.resize(plain.size() - ending.size());
+        if (model.ends_with(ending)) model.resize(model.size() - ending.size());
     }
-    std::erase_if(plain, [](char c) { return (c < 'a' || c > 'z') && (c < '0' || c > '9'); });
-    return plain;
-}
-
-std::string preset_of(const std::string& model) {
-    if (const auto preset = preset_of_hub_name(model); !preset.empty()) return std::string(preset);
-    const std::string wanted = plain_name(model);
-    for (const std::string& preset : preset_names()) {
-        if (!wanted.empty() && plain_name(preset) == wanted) return preset;
-    }
-    return "";
+    if (const auto preset = preset_with_layers_of(model); !preset.empty()) return std::string(preset);
+    const std::vector<std::string> presets = preset_names();
+    const auto found =
+        std::find_if(presets.begin(), presets.end(), [&](const std::string& name) { return plain_name(name) == plain_name(model); });
+    return found == presets.end() ? "" : *found;
 }
 
 /// Sets the model by its sizes or its name, unless it is given or the fields state its sizes.
@@ -160,7 +152,7 @@ void settle_model(const TrainerJob& job, const std::string& framework, const std
             "{}: {}: its layout is read{}; name the model by --model NAME|config.json next to the file", where, framework,
             job.model.empty() ? "; it names no model" : fmt::format(", but its model {} is no preset", job.model.substr(0, 80)))});
     surroundings.model = load_model(preset).model;
-    notes.push_back(fmt::format("the model {}, which the settings of {} name", job.model.substr(0, 80), framework));
+    notes.push_back(fmt::format("the model {}, which the settings of {} name", named_with_layers(job.model.substr(0, 80)), framework));
 }
 
 /// The job with its field for fused activations named as the flag for SwiGLU, where the model that the settings name has SwiGLU.

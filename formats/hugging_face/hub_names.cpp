@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include <fmt/core.h>
+
 #include "plan/text/text.hpp"
 
 namespace mgplan::formats {
@@ -138,6 +140,34 @@ constexpr std::array<std::string_view, 15> kFamilyPresets{"qwen2.5-0.5b", "qwen2
                                                           "qwen2.5-32b",  "qwen2.5-72b",  "qwen3-0.6b", "qwen3-1.7b",    "qwen3-4b",
                                                           "qwen3-8b",     "qwen3-14b",    "qwen3-32b",  "qwen3-30b-a3b", "qwen3-235b-a22b"};
 
+/// Families with the layers of another one, size by size. Source: the config.json of each.
+constexpr std::array<Row, 7> kAlikeFamilies{{{"qwen2.5-math-", "qwen2.5-"},
+                                             {"qwen2.5-coder-", "qwen2.5-"},
+                                             {"qwen2.5-", "qwen2.5-"},
+                                             {"qwen2-", "qwen2.5-"},
+                                             {"qwen3-coder-", "qwen3-"},
+                                             {"qwen3-", "qwen3-"},
+                                             {"deepseek-r1-distill-llama-", "llama3.1-"}}};
+/// Endings of copies and successors. DeepSeek-R1-Distill-Qwen-1.5B, whose embeddings are not tied, is in no family.
+constexpr std::array<std::string_view, 9> kEndingsOfCopies{"-instruct", "-base", "-chat", "-it",  "-hf",
+                                                           "-thinking", "-2507", "-fp8",  "-bf16"};
+
+std::string without_endings(std::string name) {
+    for (bool found = true; found;) {
+        found = false;
+        for (const std::string_view ending : kEndingsOfCopies) {
+            if (!name.ends_with(ending) || name.size() == ending.size()) continue;
+            name.resize(name.size() - ending.size());
+            found = true;
+        }
+    }
+    return name;
+}
+
+std::string_view without_owner(std::string_view repository) {
+    return repository.substr(repository.rfind('/') + 1);  // npos + 1 is 0
+}
+
 }  // namespace
 
 bool looks_like_hub_name(std::string_view text) {
@@ -156,6 +186,37 @@ bool looks_like_hub_name(std::string_view text) {
 
 std::span<const Row> hub_repositories() {
     return kRepositories;
+}
+
+std::string plain_name(std::string_view name) {
+    std::string plain = lower_case(name);
+    std::erase_if(plain, [](char c) { return (c < 'a' || c > 'z') && (c < '0' || c > '9'); });
+    return plain;
+}
+
+std::string_view preset_with_layers_of(std::string_view repository) {
+    if (const std::string_view exact = preset_of_hub_name(repository); !exact.empty()) return exact;
+    const std::string name = without_endings(lower_case(without_owner(repository)));
+    for (const auto& [row, preset] : kRepositories) {
+        if (plain_name(without_endings(lower_case(without_owner(row)))) == plain_name(name)) return preset;
+    }
+    for (const auto& [family, alike] : kAlikeFamilies) {
+        if (!name.starts_with(family)) continue;
+        const std::string wanted = std::string(alike) + name.substr(family.size());
+        const auto is_wanted = [&](std::string_view preset) { return preset == wanted; };
+        if (const auto* const found = std::find_if(kFamilyPresets.begin(), kFamilyPresets.end(), is_wanted); found != kFamilyPresets.end())
+            return *found;
+        const auto* const row =
+            std::find_if(kRepositories.begin(), kRepositories.end(), [&](const Row& one) { return is_wanted(one.second); });
+        if (row != kRepositories.end()) return row->second;
+    }
+    return {};
+}
+
+std::string named_with_layers(const std::string& repository) {
+    const std::string_view preset = preset_with_layers_of(repository);
+    return preset.empty() || preset == preset_of_hub_name(repository) ? repository
+                                                                      : fmt::format("{} with the layers of {}", repository, preset);
 }
 
 std::string_view preset_of_hub_name(std::string_view repository) {

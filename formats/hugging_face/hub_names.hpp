@@ -2,6 +2,7 @@
 // Names of repositories on the Hugging Face hub, for the presets that stand for them.
 
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -17,5 +18,15 @@ namespace mgplan::formats {
 /// The preset of a repository, whatever the case of its letters; "": there is none. A repository has a preset if both have the same layers
 /// and rotary embedding; instruction-tuned ones are the same network.
 [[nodiscard]] std::string_view preset_of_hub_name(std::string_view repository);
+
+/// Lower-case letters and digits alone: "mixtral_8x7B_v0.1" and "Mixtral-8x7B-v0.1" are one name.
+[[nodiscard]] std::string plain_name(std::string_view name);
+
+/// The preset that a prediction for a repository may take: preset_of_hub_name(), also for mirrors of other owners, quantised copies and
+/// trained successors whose rotary embedding alone differs (Qwen3-…-Instruct-2507, Qwen2.5-Math, DeepSeek-R1-Distill).
+[[nodiscard]] std::string_view preset_with_layers_of(std::string_view repository);
+
+/// A repository's name for messages, with that of the preset whose layers stand for it: "Qwen/Qwen2-7B with the layers of qwen2.5-7b".
+[[nodiscard]] std::string named_with_layers(const std::string& repository);
 
 }  // namespace mgplan::formats

@@ -19,12 +19,6 @@ constexpr std::string_view kElapsed = "elapsed time per iteration (ms):";
 /// A line of more times the median is a pause: an evaluation, a checkpoint, a stalled loader.
 constexpr double kPause = 1.5;
 
-std::string_view trimmed(std::string_view text) {
-    while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
-    while (!text.empty() && (text.back() == ' ' || text.back() == '\t' || text.back() == '\r')) text.remove_suffix(1);
-    return text;
-}
-
 /// The text between `name` (with its colon) and the next bar, or nothing.
 std::optional<std::string_view> field(std::string_view line, std::string_view name) {
     for (auto at = line.find(name); at != std::string_view::npos; at = line.find(name, at + 1)) {

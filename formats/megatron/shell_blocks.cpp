@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "formats/megatron/shell_words.hpp"
+#include "plan/text/text.hpp"
 
 namespace mgplan::formats {
 namespace {
@@ -177,11 +178,13 @@ std::optional<ShellIf> if_statement(std::string_view text) {
     return std::nullopt;
 }
 
-std::optional<ShellLoop> while_loop(std::string_view text) {
+namespace {
+
+std::optional<ShellLoop> loop_statement(std::string_view text, std::string_view keyword) {
     CommandWords words(text);
-    if (!words.next() || words.text() != "while" || words.word().begin != 0) return std::nullopt;
+    if (!words.next() || words.text() != keyword || words.word().begin != 0) return std::nullopt;
     OpenStatements open;
-    (void)open.take("while");
+    (void)open.take(keyword);
     ShellLoop loop{{words.word().end, 0}, {}, 0};
     bool in_test = true;
     while (words.next()) {
@@ -201,6 +204,46 @@ std::optional<ShellLoop> while_loop(std::string_view text) {
         }
     }
     return std::nullopt;
+}
+
+/// The step that an expression adds to a variable: i++, ++i, i--, i+=2.
+std::optional<std::int64_t> step_of(std::string_view expression, std::string_view name) {
+    for (const auto& [sign, step] : {std::pair(std::string_view("++"), 1), std::pair(std::string_view("--"), -1)}) {
+        if (expression.starts_with(sign) && trimmed(expression.substr(2)) == name) return step;
+        if (expression.ends_with(sign) && trimmed(expression.substr(0, expression.size() - 2)) == name) return step;
+        const std::size_t equals = expression.find('=');
+        if (equals == std::string_view::npos || equals == 0 || expression[equals - 1] != sign[0]) continue;
+        if (trimmed(expression.substr(0, equals - 1)) != name) continue;
+        const auto number = parse_integer(trimmed(expression.substr(equals + 1)));
+        return number ? std::optional(step * std::clamp<std::int64_t>(*number, -1'000'000, 1'000'000)) : std::nullopt;
+    }
+    return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<ShellLoop> while_loop(std::string_view text) {
+    return loop_statement(text, "while");
+}
+std::optional<ShellLoop> for_loop(std::string_view text) {
+    return loop_statement(text, "for");
+}
+
+std::optional<ShellCount> shell_count(std::string_view head) {
+    head = trimmed(head);
+    if (head.ends_with(';')) head = trimmed(head.substr(0, head.size() - 1));
+    if (!head.starts_with("((") || !head.ends_with("))")) return std::nullopt;
+    const auto parts = split(head.substr(2, head.size() - 4), ';');
+    if (parts.size() != 3) return std::nullopt;
+    const std::string_view start = parts[0];
+    const std::size_t equals = start.find('=');
+    if (equals == std::string_view::npos) return std::nullopt;
+    ShellCount count{std::string(trimmed(start.substr(0, equals))), std::string(trimmed(start.substr(equals + 1))), parts[1],
+                     1};
+    const auto step = step_of(trimmed(parts[2]), count.name);
+    if (!step || count.name.empty() || !std::all_of(count.name.begin(), count.name.end(), is_name)) return std::nullopt;
+    count.step = *step;
+    return count;
 }
 
 std::optional<ShellFunction> function_definition(std::string_view text) {

@@ -8,14 +8,8 @@
 namespace mgplan::formats {
 namespace {
 
-std::string_view trimmed_line(std::string_view line) {
-    const auto begin = line.find_first_not_of(" \t\r");
-    if (begin == std::string_view::npos) return {};
-    return line.substr(begin, line.find_last_not_of(" \t\r") - begin + 1);
-}
-
 std::string unquoted(std::string_view word) {
-    std::string plain(trimmed_line(word));
+    std::string plain(trimmed(word));
     if (plain.size() >= 2 && (plain.front() == '"' || plain.front() == '\'') && plain.back() == plain.front())
         plain = plain.substr(1, plain.size() - 2);
     return plain;
@@ -27,7 +21,7 @@ std::optional<bool> fits(std::string_view patterns, const std::string& value) {
     for (const std::string& each : split(patterns, '|')) {
         const std::string pattern = unquoted(each);
         if (pattern.find_first_of("[$`\"' ") != std::string::npos) return std::nullopt;
-        const bool quoted = trimmed_line(each).starts_with('"') || trimmed_line(each).starts_with('\'');
+        const bool quoted = trimmed(each).starts_with('"') || trimmed(each).starts_with('\'');
         any = any || (quoted ? pattern == value : fits_pattern(value, pattern).value_or(false));
     }
     return any;
@@ -36,9 +30,9 @@ std::optional<bool> fits(std::string_view patterns, const std::string& value) {
 }  // namespace
 
 std::optional<std::string_view> word_of_case(std::string_view text) {
-    const std::string_view line = trimmed_line(text.substr(0, text.find('\n')));
+    const std::string_view line = trimmed(text.substr(0, text.find('\n')));
     if (!line.starts_with("case ") || !line.ends_with(" in")) return std::nullopt;
-    return trimmed_line(line.substr(5, line.size() - 8));
+    return trimmed(line.substr(5, line.size() - 8));
 }
 
 std::optional<ChosenArm> chosen_arm(std::string_view text, const std::string& value) {
@@ -46,7 +40,7 @@ std::optional<ChosenArm> chosen_arm(std::string_view text, const std::string& va
     bool found = false, inside = false, runs = false;
     for (std::size_t at = std::min(text.find('\n'), text.size()); at < text.size();) {
         const std::size_t begin = at + 1, end = std::min(text.find('\n', begin), text.size());
-        const std::string_view line = trimmed_line(text.substr(begin, end - begin));
+        const std::string_view line = trimmed(text.substr(begin, end - begin));
         at = end;
         if (line.starts_with("case ")) return std::nullopt;
         if (!inside) {

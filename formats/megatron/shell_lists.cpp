@@ -81,6 +81,11 @@ void FlagLists::set_arguments(const std::optional<Words>& words) {
         lists_.erase("@");
 }
 
+std::optional<FlagLists::Words> FlagLists::known(const std::string& name) const {
+    const auto found = lists_.find(name);
+    return found == lists_.end() || perhaps_.contains(name) ? std::nullopt : std::optional(found->second);
+}
+
 bool FlagLists::refers(const std::string& word) const {
     const auto reference = list_reference(word);
     return reference && lists_.contains(reference->name);

@@ -41,6 +41,9 @@ public:
     /// The script's own arguments, or those of the function that is read; nothing: they are not known.
     void set_arguments(const std::optional<Words>& words);
 
+    /// A list's words; nothing for a list that is not known, or that the script keeps under a condition.
+    [[nodiscard]] std::optional<Words> known(const std::string& name) const;
+
     [[nodiscard]] bool refers(const std::string& word) const;
     /// The words with the lists that they refer to in place of the references. Throws ConfigError where lists grow without end.
     [[nodiscard]] Words spliced(const Words& words);

@@ -12,6 +12,7 @@
 #include <fmt/ranges.h>
 
 #include "formats/megatron/script_surroundings.hpp"
+#include "formats/megatron/shell_arithmetic.hpp"
 #include "formats/megatron/shell_blocks.hpp"
 #include "formats/megatron/shell_case.hpp"
 #include "formats/megatron/shell_command.hpp"
@@ -102,7 +103,7 @@ private:
     void read_statements() {
         while (at_ < text_.size() && !ended_) {
             while (at_ < text_.size() && (is_blank(text_[at_]) || text_[at_] == ';')) ++at_;
-            if (at_ >= text_.size() || skip_keyword() || read_function() || read_if() || read_loop()) continue;
+            if (at_ >= text_.size() || skip_keyword() || read_function() || read_if() || read_loop() || read_count()) continue;
             if (const auto assignment = assignment_at(text_, at_))
                 assign(*assignment);
             else
@@ -189,6 +190,28 @@ private:
         return false;
     }
 
+    /// Reads the turns of a loop that counts between known numbers.
+    bool read_count() {
+        const auto found = statement_here("for", for_loop);
+        const auto count = found ? shell_count(moved(found->test).of(text_)) : std::nullopt;
+        if (!count || moved(found->body).of(text_).find("break") != std::string_view::npos) return false;
+        const auto first = shell_arithmetic(count->first, [this](const std::string& name) { return variables_.certain(name); });
+        constexpr std::int64_t kMost = std::int64_t{1} << 40U;
+        if (!first || *first < -kMost || *first > kMost) return false;
+        const auto goes_on = [&](std::int64_t turn) {
+            variables_.assign(count->name, std::to_string(*first + turn * count->step));
+            return truth_of(fmt::format("(( {} ))", count->condition), variables_, where_);
+        };
+        constexpr std::int64_t kMostTurns = 4096;
+        std::int64_t turns = 0;
+        while (turns < kMostTurns && goes_on(turns).value_or(false)) ++turns;
+        if (turns == kMostTurns || !goes_on(turns)) return false;
+        for (std::int64_t turn = 0; turn < turns && !ended_ && goes_on(turn).value_or(false); ++turn) read_part(text_, moved(found->body));
+        (void)goes_on(turns);
+        at_ += found->behind;
+        return true;
+    }
+
     /// A call of a function of the script: `name arguments`.
     bool call_function(std::string_view line) {
         const std::size_t end = std::min(line.find_first_of(" \t\r\n;&|>"), line.size());
@@ -224,8 +247,29 @@ private:
         exit_line_ = exit_line;
     }
 
-    /// shift, set --, exit and return.
+    /// `printf -v NAME "[%s]" "$(IFS=','; echo "${LIST[*]}")"`: the words of a list with the first character of IFS between them.
+    bool read_joined_list(std::string_view line) {
+        constexpr std::string_view kBegin = "printf -v ", kSeparator = "\"$(IFS=", kList = "echo \"${";
+        const std::size_t separator = line.find(kSeparator), list = line.find(kList), star = line.find("[*]}\")\"");
+        if (!line.starts_with(kBegin) || separator == std::string_view::npos || list == std::string_view::npos || star < list ||
+            star == std::string_view::npos || list < separator)
+            return false;
+        const std::size_t end = std::min(line.find(' ', kBegin.size()), separator);
+        std::string_view format = line.substr(end, separator - end);
+        const std::size_t open = format.find('"'), close = format.rfind('"'), hole = format.find("%s");
+        std::size_t at = separator + kSeparator.size();
+        if (at < line.size() && (line[at] == '\'' || line[at] == '"')) ++at;
+        const auto words = lists_.known(std::string(line.substr(list + kList.size(), star - list - kList.size())));
+        if (!words || open >= hole || hole == std::string_view::npos || close < hole) return false;
+        std::string value(format.substr(open + 1, close - open - 1));
+        value.replace(hole - open - 1, 2, fmt::format("{}", fmt::join(*words, std::string(1, line[at]))));
+        variables_.assign(std::string(line.substr(kBegin.size(), end - kBegin.size())), std::move(value), depth_ > 0);
+        return true;
+    }
+
+    /// printf -v, shift, set --, exit and return.
     bool read_builtin(std::string_view line) {
+        if (read_joined_list(line)) return true;
         const std::size_t end = std::min(line.find_first_of(" \t\r\n;"), line.size());
         const std::string_view name = line.substr(0, end);
         if (name == "shift") {

@@ -21,14 +21,8 @@ bool is_absent(std::string_view text) {
     return text.empty() || text == "null" || text == "None" || text == "~" || text == "Null" || text == "NULL";
 }
 
-std::string_view without_blanks(std::string_view text) {
-    while (!text.empty() && std::isspace(static_cast<unsigned char>(text.front())) != 0) text.remove_prefix(1);
-    while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back())) != 0) text.remove_suffix(1);
-    return text;
-}
-
 std::string_view without_quotes(std::string_view text) {
-    text = without_blanks(text);
+    text = trimmed(text);
     if (text.size() >= 2 && (text.front() == '"' || text.front() == '\'') && text.back() == text.front())
         text = text.substr(1, text.size() - 2);
     return text;
@@ -38,7 +32,7 @@ std::string_view without_quotes(std::string_view text) {
 std::optional<std::string> default_of_variable(std::string_view name) {
     if (name.starts_with("oc.env:")) {
         const auto comma = name.find(',');
-        return comma == std::string_view::npos ? std::nullopt : std::optional(std::string(without_blanks(name.substr(comma + 1))));
+        return comma == std::string_view::npos ? std::nullopt : std::optional(std::string(trimmed(name.substr(comma + 1))));
     }
     const auto colon = name.find(':');
     if (colon == std::string_view::npos || colon == 0) return std::nullopt;

@@ -158,6 +158,12 @@ std::vector<std::int64_t> read_integer_list(Problems& problems, std::string_view
     return values;
 }
 
+std::string_view trimmed(std::string_view text) {
+    constexpr std::string_view kBlanks = " \t\r\n\f\v";
+    const auto begin = text.find_first_not_of(kBlanks);
+    return begin == std::string_view::npos ? std::string_view() : text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
+}
+
 std::vector<std::string> split(std::string_view text, char separator) {
     std::vector<std::string> parts;
     if (text.empty()) return parts;

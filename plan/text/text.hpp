@@ -35,6 +35,9 @@ std::vector<std::int64_t> read_integer_list(Problems& problems, std::string_view
 /// Splits at a separator; "" gives an empty list.
 [[nodiscard]] std::vector<std::string> split(std::string_view text, char separator);
 
+/// The text without blanks and line ends at its borders.
+[[nodiscard]] std::string_view trimmed(std::string_view text);
+
 [[nodiscard]] std::string lower_case(std::string_view text);
 
 /// The up to `count` names nearest to `name` by edit distance, nearest first, none farther than a third of its letters.

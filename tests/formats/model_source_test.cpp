@@ -82,6 +82,28 @@ TEST_F(ModelSource, FindsThePresetsOfRepositoriesOnTheHub) {
     for (const auto& [repository, preset] : hub_repositories()) EXPECT_EQ(load_model(std::string(repository)).model.name, preset);
 }
 
+/// Of what a training program names, a prediction takes the layers, whatever the rotary embedding and the weights.
+TEST_F(ModelSource, FindsThePresetsWithTheLayersOfOtherRepositories) {
+    for (const auto& [repository, preset] : {std::pair("Qwen/Qwen3-30B-A3B-Instruct-2507", "qwen3-30b-a3b"),
+                                             {"Qwen/Qwen3-Coder-30B-A3B-Instruct", "qwen3-30b-a3b"},
+                                             {"Qwen/Qwen3-14B-FP8", "qwen3-14b"},
+                                             {"Qwen/Qwen2-7B-Instruct", "qwen2.5-7b"},
+                                             {"Qwen/Qwen2.5-Math-1.5B-Instruct", "qwen2.5-1.5b"},
+                                             {"deepseek-ai/DeepSeek-R1-Distill-Llama-8B", "llama3.1-8b"},
+                                             {"ZhipuAI/GLM-4.5-Air", "glm-4.5-air"},
+                                             {"openai-mirror/gpt-oss-20b", "gpt-oss-20b"},
+                                             {"mixtral_8x22B_v0.1", "mixtral-8x22b"},
+                                             {"Qwen/Qwen3-8B", "qwen3-8b"}})
+        EXPECT_EQ(preset_with_layers_of(repository), preset) << repository;
+    for (const char* other : {"Qwen/Qwen3-VL-8B-Instruct", "Qwen/Qwen3-Embedding-8B", "Qwen/Qwen2.5-Omni-7B",
+                              "Qwen/Qwen3-Coder-480B-A35B-Instruct", "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B", "-it", "/", ""})
+        EXPECT_EQ(preset_with_layers_of(other), "") << other;
+    EXPECT_EQ(named_with_layers("Qwen/Qwen2-7B"), "Qwen/Qwen2-7B with the layers of qwen2.5-7b");
+    EXPECT_EQ(named_with_layers("Qwen/Qwen3-8B"), "Qwen/Qwen3-8B");
+    EXPECT_THAT(refusal("Qwen/Qwen3-30B-A3B-Instruct-2507"), HasSubstr("download its config.json"))
+        << "a model to train has its own config";
+}
+
 TEST_F(ModelSource, GivesUpOnAPipeThatNobodyWritesTo) {
     const std::string pipe = (folder_ / "pipe.json").string();
     ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);

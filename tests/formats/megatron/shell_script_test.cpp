@@ -113,6 +113,12 @@ TEST(ShellScript, ReadsSourcedFilesBesideIt) {
         EXPECT_THAT(found.words, ElementsAre("--bf16", "--tensor-model-parallel-size", "4", "--num-layers", "2")) << path;
         EXPECT_THAT(found.missing, IsEmpty());
     }
+    std::filesystem::create_directories(folder + "/models");
+    std::ofstream(folder + "/models/small.sh") << "COMMON_ARGS=\"--bf16 --hidden-size 64\"\n";
+    for (const char* path : {"\"${SCRIPT_DIR}/models/small.sh\"", "$(cd -- \"$(dirname -- \"$0\")\" &>/dev/null && pwd)/models/small.sh"}) {
+        const std::string script = std::string("source ") + path + "\npython train.py $COMMON_ARGS --num-layers 2\n";
+        EXPECT_THAT(script_words(script, "train.sh", folder).words, testing::Contains("--hidden-size")) << path;
+    }
     std::ofstream(folder + "/loop.sh") << "source loop.sh\n";
     EXPECT_THAT(script_words("source loop.sh\npython train.py --num-layers 2\n", "train.sh", folder).words,
                 ElementsAre("--num-layers", "2"))
@@ -164,6 +170,26 @@ TEST(ShellScript, ReadsTheArmOfACaseThatRuns) {
         testing::Contains("2"));
     EXPECT_THAT(read("SCALE=$1\n").notes, ElementsAre(HasSubstr("sets TP in an if, case or loop")));
     EXPECT_THAT(read("if [ -d data ]; then\n  SCALE=small\nfi\n").notes, testing::Contains(HasSubstr("in an if, case or loop")));
+}
+
+/// The way in which slime's model files write the layers with experts.
+TEST(ShellScript, CountsTheTurnsOfALoop) {
+    const std::string filled =
+        "N=4\nF=1\narr=()\nfor ((i=0; i<N; i++)); do\n  if (( i < F )); then\n    arr+=(0)\n  else\n    arr+=(1)\n  fi\ndone\n";
+    const std::string command = "python train.py --num-layers 4 --moe-layer-freq \"$FREQ\"\n";
+    const auto frequency = [&](const std::string& lines) {
+        const Words found = words(lines + command);
+        return found.size() == 4 ? found[3] : "";
+    };
+    const std::string joined = "printf -v FREQ \"[%s]\" \"$(IFS=', '; echo \"${arr[*]}\")\"\n";
+    EXPECT_EQ(frequency(filled + joined), "[0,1,1,1]");
+    EXPECT_EQ(frequency(filled + "printf -v FREQ \"([%s])\" \"$(IFS=,; echo \"${arr[*]}\")\"\n"), "([0,1,1,1])");
+    EXPECT_EQ(words("for ((i = 8; i > 2; i -= 3)); do B=$i; done\npython train.py --num-layers $B\n"), (Words{"--num-layers", "5"}));
+    // Bounds, lists and ends that only running the script would tell.
+    EXPECT_EQ(frequency("N=$(nproc)\n" + filled.substr(4) + joined), "$FREQ");
+    EXPECT_EQ(frequency("if grep -q x y; then\n" + filled + "fi\n" + joined), "$FREQ");
+    EXPECT_EQ(frequency("for ((i=0; i>=0; i++)); do\n  arr+=(1)\ndone\n" + joined), "$FREQ") << "a loop without end";
+    EXPECT_EQ(frequency(joined), "$FREQ");
 }
 
 TEST(ShellScript, SplitsVariablesWithoutQuotesWhereverTheyStand) {

@@ -56,6 +56,11 @@ constexpr std::array kSeen{
     Seen{"Megatron-Bridge", "model:\n  tensor_model_parallel_size: 4\ntrain:\n  micro_batch_size: 1\n", "", "", "--tp 4 --micro-batch 1"},
     Seen{"Hugging Face Accelerate", "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\nnum_processes: 8\n", "", "", ""},
     Seen{"DeepSpeed", R"({"zero_optimization": {"stage": 3}, "train_micro_batch_size_per_gpu": 4})", "", "", "--micro-batch 4"},
+    Seen{"NeMo-RL", "eval:\n  num_tests_per_prompt: 1\ngeneration:\n  model_name: Qwen/Qwen2.5-Math-1.5B-Instruct\n", "",
+         "Qwen/Qwen2.5-Math-1.5B-Instruct", ""},
+    Seen{"LLaMA-Factory", "model_name_or_path: Qwen/Qwen3-4B\ninfer_backend: vllm\n", "", "Qwen/Qwen3-4B", ""},
+    Seen{"MindSpeed-LLM", "torchrun train_fsdp2.py qwen3.yaml --training.per_device_train_batch_size 1", "", "", ""},
+    Seen{"ChatLearn", "python chatlearn_entrypoint.py grpo --config-file grpo_megatron.yaml", "GRPO", "", ""},
     Seen{"slime", "python3 train.py --actor-num-nodes 1 --rollout-batch-size 32 --global-batch-size 256", "reinforcement learning", "",
          "--global-batch 256"},
 };
@@ -76,6 +81,17 @@ TEST(Recognise, LeavesOtherTextsAlone) {
          {"torchrun pretrain_gpt.py --num-layers 4 --hidden-size 64", "# verl.trainer.main_ppo is not used\npython train.py", "",
           R"({"model_type": "llama", "hidden_size": 64})", "MODEL_ARGS:\n  --num-layers: 4\n"})
         EXPECT_FALSE(recognise(text)) << text;
+}
+
+/// A variable that is not known may hold flags, but none of Megatron-LM's in another program's command.
+TEST(Recognise, NamesTheProgramOfACommandWithUnknownVariables) {
+    try {
+        (void)read_megatron_text("source config.sh\npython3 -m verl.trainer.main_ppo $ARGS actor_rollout_ref.actor.strategy=fsdp\n",
+                                 "run.sh", {});
+        ADD_FAILURE() << "taken";
+    } catch (const ConfigError& error) {
+        EXPECT_THAT(error.what(), HasSubstr("run.sh: verl command"));
+    }
 }
 
 TEST(Recognise, ReadsOnlyTheBeginningOfALongText) {

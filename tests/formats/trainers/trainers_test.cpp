@@ -1,6 +1,7 @@
 // Settings of programs that train with Megatron-core become a model, a layout and training options. Files are written after the examples of
 // each program's repository (Trainer::source), shortened.
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <string>
 
@@ -111,6 +112,13 @@ TEST(Trainers, ReadNemoRlWithTheFileItBuildsOn) {
     EXPECT_THAT(refusal("defaults: ../other.yaml\n" + text.substr(text.find('\n') + 1), "grpo.yaml", {.folder = folder}),
                 HasSubstr("builds on ../other.yaml, which is not in its folder"));
     EXPECT_FALSE(read_trainer_text("policy:\n  megatron_cfg:\n    enabled: false\n", "other.yaml", {}).has_value());
+    // Each file is named from the folder of the file that builds on it. What the last one shows, names the program.
+    std::filesystem::create_directories(folder + "nemo_rl/recipes");
+    std::ofstream(folder + "nemo_rl/recipes/base.yaml") << "defaults: ../../grpo_base.yaml\n" + text.substr(text.find('\n') + 1);
+    const MegatronSurroundings above{.folder = folder + "nemo_rl"};
+    EXPECT_EQ(read("defaults: recipes/base.yaml\ncluster:\n  num_nodes: 8\n", "more.yaml", above).world, 64);
+    EXPECT_EQ(recognise_file("defaults: recipes/base.yaml\n", "more.yaml", above.folder)->framework, "NeMo-RL");
+    EXPECT_FALSE(recognise_file("defaults: recipes/base.yaml\n", "more.yaml", folder));
     // fp8 and quantisation have no flag of their own, and adapters are no training of all weights.
     const auto changed = [&](const std::string& from, const std::string& to) {
         std::string other = text;
@@ -122,6 +130,10 @@ TEST(Trainers, ReadNemoRlWithTheFileItBuildsOn) {
     EXPECT_THAT(read(quantised, "grpo.yaml", {.folder = folder}).job.flags.unknown, ElementsAre(HasSubstr("--quant-cfg")));
     const std::string adapters = changed("    pipeline_dtype", "    peft:\n      enabled: true\n    pipeline_dtype");
     EXPECT_FALSE(read_trainer_text(adapters, "grpo.yaml", {.folder = folder}).has_value());
+    std::ofstream(folder + "nemo_rl/recipes/adapters.yaml") << adapters;
+    EXPECT_THAT(refusal("defaults: recipes/adapters.yaml\n", "more.yaml", above),
+                HasSubstr("NeMo-RL configuration (LoRA), which mgplan does not read"));
+    std::filesystem::remove_all(folder + "nemo_rl");
 }
 
 TEST(Trainers, ReadRollsActor) {
