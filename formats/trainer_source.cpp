@@ -181,7 +181,7 @@ std::optional<Recognised> recognise_file(const std::string& text, const std::str
 std::optional<TrainerRead> read_trainer_text(const std::string& text, const std::string& name, const MegatronSurroundings& surroundings) {
     const auto seen = recognise_file(text, name, surroundings.folder);
     if (!seen) return std::nullopt;
-    // What the text shows by itself, its later readers refuse with the same words.
+    // Later readers refuse by the same words a text that names its program itself.
     const auto not_read = [&]() -> std::optional<TrainerRead> {
         if (!recognise(text)) throw MissingFactError(std::vector{refusal_of(*seen, name)});
         return std::nullopt;

@@ -35,7 +35,7 @@ void write_optimizer(FlagWriter& out, const Job& job) {
     if (kind != OptimizerKind::adam) out.word("optimizer", to_string(kind));
 }
 
-/// Branch dev lays out matrices one by one only if it is asked to. Commands with dist_muon are older than the layout.
+/// Branch dev lays out matrices one by one only with its flag. Commands with dist_muon are older than the layout.
 void read_layer_wise_layout(FlagReader& flags, Job& job) {
     TrainingSpec& training = *job.training;
     const bool asked = flags.has("--use-layer-wise-param-layout"), refused = flags.has("--no-use-layer-wise-param-layout");

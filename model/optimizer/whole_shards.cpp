@@ -84,7 +84,7 @@ private:
         const auto filled = static_cast<std::int64_t>(static_cast<double>(buffer_.dp) * static_cast<double>(largest_) * kLeastFilled);
         return held_ >= std::max(*size_, filled);
     }
-    /// True if a matrix fits into the padding of the open bucket, as far as sums of elements tell.
+    /// True if a matrix fits into the padding of the open bucket by the sums of elements.
     [[nodiscard]] bool absorbs(std::int64_t numel) const {
         const auto [least, most] = std::minmax_element(estimated_.begin(), estimated_.end());
         return round_up(*least, kParameterMultiple) + numel <= round_up(*most, multiple_);
