@@ -97,6 +97,16 @@ void add_source_problems(const WorkloadOptions& values, Problems& problems) {
     if (values.launch && !values.trace) problems.add("--launch is for the record of --trace; give that, or drop it");
 }
 
+namespace {
+
+SourcedJob of_launch(formats::Job job) {
+    SourcedJob found{.world = job.world, .world_source = job.world_source};
+    found.job = std::move(job);
+    return found;
+}
+
+}  // namespace
+
 SourcedJob load_job(const Options& options, const WorkloadOptions& values, int compute_capability) {
     formats::MegatronSurroundings surroundings{.vocab = values.vocab_size, .script = script_inputs(values), .world = values.world};
     surroundings.judges_sizes = values.looks_behind;
@@ -111,12 +121,12 @@ SourcedJob load_job(const Options& options, const WorkloadOptions& values, int c
         surroundings.folder = options.contents("megatron-args") != nullptr ? "." : folder_of(*values.megatron_args);
         if (auto read = formats::read_trainer_text(text.text, text.name, surroundings))
             return {std::move(read->job), read->world, "its settings", std::move(read->problems)};
-        return {.job = formats::read_megatron_arguments_text(text.text, text.name, std::move(surroundings))};
+        return of_launch(formats::read_megatron_arguments_text(text.text, text.name, std::move(surroundings)));
     }
     if (values.trace) {
         const GivenText text = text_of(options, "trace", *values.trace, "record");
-        auto traced = formats::read_traced_job(formats::read_launch_record(text.text, text.name), text.name, values.launch, surroundings);
-        return {.job = std::move(traced.job), .world = traced.world, .world_source = std::move(traced.world_source)};
+        return of_launch(
+            formats::read_traced_job(formats::read_launch_record(text.text, text.name), text.name, values.launch, surroundings));
     }
     if (values.bridge_config) {
         if (const GivenText* given = options.contents("bridge-config"))

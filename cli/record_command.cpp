@@ -195,7 +195,7 @@ reports::Table table_of(const formats::LaunchRecord& record) {
         std::string words = fmt::format("{}", fmt::join(record.launches[i].words, " "));
         std::replace(words.begin(), words.end(), '\n', ' ');
         table.add_row({std::to_string(number), record.launches[i].program, trains ? "yes" : "no",
-                       trains && training->world ? std::to_string(*training->world) : "",
+                       trains && training->world.ranks ? std::to_string(*training->world.ranks) : "",
                        words.size() > kShown ? words.substr(0, kShown - 3) + "..." : words});
     }
     return table;

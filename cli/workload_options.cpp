@@ -477,10 +477,16 @@ void add_missing_world(const ConfigError& error, Problems& problems) {
 }
 
 /// The world of a source that states it, where the options do not: a launch, or the settings of a program.
-void settle_world(const SourcedJob& found, const WorkloadOptions& values, std::optional<std::int64_t>& world,
-                  std::vector<std::string>& assumed, Problems& problems) {
+void settle_world(const SourcedJob& found, const std::optional<LayoutRequest>& layout, const WorkloadOptions& values,
+                  std::optional<std::int64_t>& world, std::vector<std::string>& assumed, Problems& problems) {
     if (world) return;
-    if (found.world) {
+    if (found.world && layout && *found.world % (layout->tp * layout->pp * layout->cp) != 0) {
+        problems.add(
+            "--world is missing: {} ({}) are no multiple of tp·cp·pp = {}, so the command runs in another way; give the number of GPUs, as "
+            "in "
+            "--world {}",
+            counted(*found.world, "GPU"), found.world_source, layout->tp * layout->pp * layout->cp, layout->tp * layout->pp * layout->cp);
+    } else if (found.world) {
         world = found.world;
         assumed.push_back(fmt::format("world of {} ({})", counted(*world, "GPU"), found.world_source));
     } else if (values.trace) {
@@ -516,7 +522,7 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
             resolved.job = std::move(found.job);
             refuse_counted_only(resolved.job.model, values.model.value_or("model"));
             if (values.lora) resolved.job.model.adapters = parse_adapters(*values.lora, resolved.job.model, "--lora");
-            settle_world(found, values, world, resolved.assumed, problems);
+            settle_world(found, resolved.job.layout, values, world, resolved.assumed, problems);
         } catch (const ConfigError& error) {
             problems.absorb(error, has_model_and_command(values) ? "" : sources[0] + ": ");
             if (!world && !found.world && values.megatron_args) add_missing_world(error, problems);

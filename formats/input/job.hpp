@@ -1,6 +1,7 @@
 #pragma once
 // Content of a user's file: always a model; from Megatron-LM arguments also batch, layout and training options.
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,6 +26,8 @@ struct Job {
     std::vector<std::string> unused_fields;  ///< that a Hugging Face config states and nothing here reads
     std::vector<std::string> assumptions;    ///< sentences on what the file left open
     FlagAccount flags;                       ///< of a Megatron-LM command: what became of each flag
+    std::optional<std::int64_t> world;       ///< ranks that a launch starts, where it states them …
+    std::string world_source;                ///< … and how: "torchrun: 2 nodes of 8"
     std::vector<std::string> notes;          ///< sentences on facts that only a run of the script would reveal
 };
 

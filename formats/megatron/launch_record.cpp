@@ -23,64 +23,17 @@ using LaunchWords = std::vector<std::string>;
 
 constexpr std::size_t kMostLaunches = 4096;
 
-/// The value of the first of some options in front of the training's own words: "--nnodes 2", "--nnodes=2", "-N2".
-std::optional<std::string> option_value(const LaunchWords& words, std::initializer_list<std::string_view> names) {
-    for (std::size_t i = 0; i < words.size() && !words[i].ends_with(".py"); ++i) {
-        for (const std::string_view name : names) {
-            const std::string& word = words[i];
-            if (word == name && i + 1 < words.size()) return words[i + 1];
-            if (word.starts_with(std::string(name) + "=")) return word.substr(name.size() + 1);
-            const bool letter = name.size() == 2 && name[1] != '-';
-            if (letter && word.starts_with(name) && word.size() > 2) return word.substr(2);
-        }
-    }
-    return std::nullopt;
-}
-
-std::optional<std::int64_t> option_count(const LaunchWords& words, std::initializer_list<std::string_view> names) {
-    const auto text = option_value(words, names);
-    const auto number = text ? parse_integer(*text) : std::nullopt;
-    return number && *number > 0 && *number < (std::int64_t{1} << 24) ? number : std::nullopt;
-}
-
-bool mentions(const LaunchWords& words, std::string_view part) {
-    return std::any_of(words.begin(), words.end(), [&](const std::string& word) { return word.find(part) != std::string::npos; });
-}
-
-/// Ranks that the launchers among the words start. torchrun and its like start theirs in each task of srun or mpirun.
-void find_world(const LaunchWords& words, TrainingLaunch& launch) {
-    const auto product = [&](std::string_view program, std::optional<std::int64_t> nodes, std::optional<std::int64_t> each) {
-        if (!nodes || !each) return;
-        launch.world = *nodes * *each;
-        launch.world_source = fmt::format("{}: {} of {}", program, counted(*nodes, "node"), *each);
-    };
-    if (mentions(words, "torchrun") || mentions(words, "torch.distributed")) {
-        const bool nodes = option_value(words, {"--nnodes"}).has_value();
-        return product("torchrun", nodes ? option_count(words, {"--nnodes"}) : std::optional<std::int64_t>(1),
-                       option_count(words, {"--nproc_per_node", "--nproc-per-node"}));
-    }
-    if (mentions(words, "deepspeed"))
-        return product("deepspeed", option_count(words, {"--num_nodes"}), option_count(words, {"--num_gpus"}));
-    const auto all = [&](std::string_view program, std::optional<std::int64_t> ranks) {
-        if (!ranks) return;
-        launch.world = ranks;
-        launch.world_source = fmt::format("{}: {}", program, counted(*ranks, "rank"));
-    };
-    if (words.front() == "accelerate") return all("accelerate", option_count(words, {"--num_processes"}));
-    if (words.front() == "mpirun" || words.front() == "mpiexec") return all(words.front(), option_count(words, {"-np", "--np", "-n"}));
-    if (words.front() == "srun") {
-        if (const auto tasks = option_count(words, {"--ntasks", "-n"})) return all("srun", tasks);
-        product("srun", option_count(words, {"--nodes", "-N"}), option_count(words, {"--ntasks-per-node"}));
-    }
-}
-
 /// The words of the training that a launch starts; nothing where it starts none.
 std::optional<TrainingLaunch> training_of(const RecordedLaunch& launch) {
     LaunchWords words{launch.program};
     words.insert(words.end(), launch.words.begin(), launch.words.end());
     TrainingLaunch training;
+    const VariableLookup lookup = [&](const std::string& name) {
+        const auto found = launch.variables.find(name);
+        return found == launch.variables.end() ? std::nullopt : std::optional(found->second);
+    };
     if (names_model(words)) {
-        find_world(words, training);
+        training.world = launch_world(words, lookup);
         training.words = std::move(words);
         return training;
     }
@@ -96,7 +49,7 @@ std::optional<TrainingLaunch> training_of(const RecordedLaunch& launch) {
             for (const auto& [name, value] : inputs.variables) known.fix(name, value);
             whole.insert(whole.end(), launch.words.begin(), launch.words.end());
             add_words(whole, text, known, launch.program);
-            find_world(whole, training);
+            training.world = launch_world(whole, lookup);
             training.words = std::move(found.words);
             training.unresolved = std::move(found.unresolved);
             return training;
@@ -168,8 +121,8 @@ std::vector<TrainingLaunch> training_launches(const LaunchRecord& record) {
     return found;
 }
 
-TracedJob read_traced_job(const LaunchRecord& record, const std::string& where, std::optional<std::int64_t> number,
-                          const MegatronSurroundings& surroundings) {
+Job read_traced_job(const LaunchRecord& record, const std::string& where, std::optional<std::int64_t> number,
+                    const MegatronSurroundings& surroundings) {
     const std::vector<TrainingLaunch> launches = training_launches(record);
     if (launches.empty()) {
         for (const RecordedLaunch& launch : record.launches) {
@@ -186,7 +139,7 @@ TracedJob read_traced_job(const LaunchRecord& record, const std::string& where, 
     std::vector<std::string> numbers;
     for (const auto& launch : launches) numbers.push_back(std::to_string(launch.number));
     const bool differ = std::any_of(launches.begin(), launches.end(), [&](const TrainingLaunch& launch) {
-        return launch.words != launches.front().words || launch.world != launches.front().world;
+        return launch.words != launches.front().words || launch.world.ranks != launches.front().world.ranks;
     });
     if (!number && differ)
         throw ConfigError(fmt::format("{}: holds {} that train, and differ; choose one by --launch {}", where,
@@ -196,20 +149,20 @@ TracedJob read_traced_job(const LaunchRecord& record, const std::string& where, 
     if (chosen == launches.end())
         throw ConfigError(
             fmt::format("--launch = {} is none of the launches of {} that train; use {}", *number, where, any_of_text(numbers)));
-    TracedJob traced;
     MegatronSurroundings of_launch = surroundings;
-    if (!of_launch.world) of_launch.world = chosen->world;
+    if (!of_launch.world) of_launch.world = chosen->world.ranks;
     try {
-        traced.job = read_megatron_arguments(chosen->words, where, of_launch);
+        Job job = read_megatron_arguments(chosen->words, where, of_launch);
+        job.world = chosen->world.ranks;
+        job.world_source = chosen->world.source;
+        return job;
     } catch (const ConfigError& error) {
         Problems problems;
         problems.absorb(error);
         for (const auto& [name, why] : chosen->unresolved) problems.add_missing_fact("{}: ${} is not known: {}", where, name, why);
         problems.throw_if_any();
+        throw;
     }
-    traced.world = chosen->world;
-    traced.world_source = chosen->world_source;
-    return traced;
 }
 
 }  // namespace mgplan::formats

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "formats/input/job.hpp"
+#include "formats/megatron/launch_world.hpp"
 #include "formats/megatron/megatron_arguments.hpp"
 
 namespace mgplan::formats {
@@ -41,8 +42,7 @@ struct TrainingLaunch {
     std::int64_t number = 0;                        ///< in the record, from 1
     std::vector<std::string> words;                 ///< Megatron-LM's
     std::map<std::string, std::string> unresolved;  ///< variables in the words without a known value, and why
-    std::optional<std::int64_t> world;              ///< ranks that the launcher starts, where its words give them
-    std::string world_source;                       ///< "torchrun: 2 nodes of 8"
+    LaunchWorld world;                              ///< that the launcher starts
 };
 
 /// The training launches of a record, in order. A text of commands (`bash -c "torchrun …"`) is read as a script is.
@@ -50,12 +50,7 @@ struct TrainingLaunch {
 
 /// The job of a launch: that of its number, or of the only one that trains; several with the same words are one. Throws ConfigError where
 /// there is no such launch, or several.
-struct TracedJob {
-    Job job;
-    std::optional<std::int64_t> world;
-    std::string world_source;
-};
-[[nodiscard]] TracedJob read_traced_job(const LaunchRecord& record, const std::string& where, std::optional<std::int64_t> number,
-                                        const MegatronSurroundings& surroundings = {});
+[[nodiscard]] Job read_traced_job(const LaunchRecord& record, const std::string& where, std::optional<std::int64_t> number,
+                                  const MegatronSurroundings& surroundings = {});
 
 }  // namespace mgplan::formats

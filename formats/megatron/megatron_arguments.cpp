@@ -234,6 +234,8 @@ Job read_command(ArgumentWords found, const std::string& where, const MegatronSu
         for (const auto& part : found.missing) problems.add("{}", part);
         problems.throw_if_any();
         job.notes = std::move(found.notes);
+        job.world = found.world.ranks;
+        job.world_source = std::move(found.world.source);
         std::ranges::move(found.assumptions, std::back_inserter(job.assumptions));
         return job;
     } catch (const ConfigError& error) {

@@ -11,6 +11,7 @@
 
 #include "formats/input/job.hpp"
 #include "formats/megatron/argument_rules.hpp"
+#include "formats/megatron/launch_world.hpp"
 
 namespace mgplan::formats {
 
@@ -49,6 +50,7 @@ struct ArgumentWords {
     std::map<std::string, std::string> unresolved;     ///< variables in the words without a known value, and why
     std::vector<std::string> sourced;                  ///< texts of the sourced files that were read
     std::string not_sourced;                           ///< a sentence on the sourced files that are not available; "" where there is none
+    LaunchWorld world{};                               ///< that the command's launcher starts
     std::map<std::string, std::string> environment{};  ///< variables that rules read, with the values that the text gives them
 };
 

@@ -238,8 +238,7 @@ std::optional<ShellCount> shell_count(std::string_view head) {
     const std::string_view start = parts[0];
     const std::size_t equals = start.find('=');
     if (equals == std::string_view::npos) return std::nullopt;
-    ShellCount count{std::string(trimmed(start.substr(0, equals))), std::string(trimmed(start.substr(equals + 1))), parts[1],
-                     1};
+    ShellCount count{std::string(trimmed(start.substr(0, equals))), std::string(trimmed(start.substr(equals + 1))), parts[1], 1};
     const auto step = step_of(trimmed(parts[2]), count.name);
     if (!step || count.name.empty() || !std::all_of(count.name.begin(), count.name.end(), is_name)) return std::nullopt;
     count.step = *step;

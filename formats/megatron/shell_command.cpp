@@ -75,6 +75,7 @@ void LaunchCommand::take(std::string_view line) {
     if (call && counts(call->words)) {
         words_ = std::move(call->words);
         program_ = std::move(call->program);
+        launcher_ = std::move(call->launcher);
         return;
     }
     variables_.take_back(before);
@@ -95,13 +96,16 @@ std::optional<LaunchCommand::Call> LaunchCommand::arguments_in(const std::string
             // torch's own modules start a file that follows.
             const bool module = before == "-m" && !behind_file && word.find('.') != std::string::npos && !word.starts_with("torch.");
             if ((word.ends_with(".py") && !before.starts_with("--")) || trains_by_swift(before, word) || module) {
+                if (!behind_file) call.launcher = launcher_words(words);
                 behind_file = true;
                 call.program = word;
                 words.clear();
-            } else if (behind_file && scanner.splits() && !word.starts_with("--")) {
+            } else if (!behind_file) {
+                words.push_back(word);
+            } else if (scanner.splits() && !word.starts_with("--")) {
                 Variables none;
                 add_words(words, word, none, where_);
-            } else if (behind_file && !word.empty()) {
+            } else if (!word.empty()) {
                 const bool last = word.ends_with(';');
                 words.push_back(last ? word.substr(0, word.size() - 1) : word);
                 if (last) break;
@@ -120,6 +124,25 @@ std::optional<LaunchCommand::Call> LaunchCommand::arguments_in(const std::string
             call.words.push_back(word);
     }
     return call;
+}
+
+/// Words in front of the program, with the lists that they name. Lists that are not known hold no flags of the training.
+LaunchCommand::Words LaunchCommand::launcher_words(const Words& words) {
+    const FlagLists::Doubts doubts = lists_.doubts();
+    Words split;
+    for (const std::string& word : lists_.spliced(words)) {
+        Variables none;
+        add_words(split, word, none, where_);
+    }
+    lists_.take_back(doubts);
+    return split;
+}
+
+LaunchCommand::Words LaunchCommand::whole() const {
+    Words all = launcher_;
+    all.push_back(program_);
+    all.insert(all.end(), words_.begin(), words_.end());
+    return all;
 }
 
 std::optional<LaunchCommand::Words> LaunchCommand::words_of(std::string_view line) {

@@ -35,13 +35,16 @@ public:
     [[nodiscard]] const Words& words() const { return words_; }
     /// The Python file that takes the words, as the command names it.
     [[nodiscard]] const std::string& program() const { return program_; }
+    /// The words of the whole command, with those of its launcher.
+    [[nodiscard]] Words whole() const;
 
 private:
     struct Call {
         std::string program;
-        Words words;
+        Words words, launcher;  ///< behind and in front of the program
     };
     [[nodiscard]] std::optional<Call> arguments_in(const std::string& line);
+    [[nodiscard]] Words launcher_words(const Words& words);
     [[nodiscard]] bool counts(const Words& words) const { return names_model(words) || (layout_suffices_ && names_layout(words)); }
 
     Variables& variables_;
@@ -49,7 +52,7 @@ private:
     const std::string& where_;
     bool layout_suffices_;
     std::string program_;
-    Words words_;
+    Words words_, launcher_;
 };
 
 /// The words with sentences on facts that only a run of the script would reveal. `not_sourced`: files that it sources and that are not

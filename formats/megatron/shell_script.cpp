@@ -11,6 +11,7 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
+#include "formats/megatron/launch_world.hpp"
 #include "formats/megatron/script_surroundings.hpp"
 #include "formats/megatron/shell_arithmetic.hpp"
 #include "formats/megatron/shell_blocks.hpp"
@@ -413,7 +414,9 @@ private:
         for (const std::string_view name : variables_of_rules()) {
             if (const auto value = variables_.certain(std::string(name))) found.environment.emplace(name, *value);
         }
-        if (commands_.found()) found.program = commands_.program();
+        if (!commands_.found()) return found;
+        found.program = commands_.program();
+        found.world = launch_world(commands_.whole(), [this](const std::string& name) { return variables_.certain(name); });
         return found;
     }
 

@@ -88,6 +88,22 @@ TEST(CheckCommand, TakesAFileWithoutAnOption) {
                 StartsWith("read as Megatron-Bridge configuration: "));
 }
 
+TEST(CheckCommand, TakesTheWorldOfTheLauncher) {
+    const auto file = [](const std::string& launcher, const std::string& flags) {
+        return TempFile("train.sh", launcher + " pretrain_gpt.py " + command(flags));
+    };
+    const TempFile stated = file("torchrun --nproc_per_node 8 --nnodes 2", "--tensor-model-parallel-size 8");
+    const Said said = say("check " + stated.path() + " --top 0");
+    EXPECT_EQ(said.code, kDone);
+    EXPECT_THAT(said.out, HasSubstr("world of 16 GPUs (torchrun: 2 nodes of 8)"));
+    EXPECT_THAT(say("check " + stated.path() + " --world 8 --top 0").out, HasSubstr(" on 8 GPUs")) << "the option counts";
+    const TempFile other = file("torchrun --nproc_per_node 4", "--tensor-model-parallel-size 8");
+    expect_refused("check " + other.path(),
+                   {"--world is missing: 4 GPUs (torchrun: 1 node of 4) are no multiple of tp·cp·pp = 8", "--world 8"});
+    const TempFile open = file("torchrun --nproc_per_node $GPUS", "--tensor-model-parallel-size 8");
+    expect_refused("check " + open.path(), {"--world is missing"});
+}
+
 TEST(CheckCommand, TakesTheWordsOfACommand) {
     const std::vector<std::string> words{"check",
                                          "--world",

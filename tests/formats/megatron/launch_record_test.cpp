@@ -63,7 +63,7 @@ TEST(LaunchRecord, IsTheSameWhenWrittenAndRead) {
 }
 
 TEST(LaunchRecord, TellsTheWorldByTheWordsOfTheLauncher) {
-    const auto world = [](const std::string& program, const Words& words) { return training_of(program, joined(words, kModel)).world; };
+    const auto world = [](const std::string& program, const Words& words) { return training_of(program, joined(words, kModel)).world.ranks; };
     EXPECT_EQ(world("torchrun", {"--nnodes", "2", "--nproc_per_node=8"}), 16);
     EXPECT_EQ(world("torchrun", {"--nproc-per-node", "4"}), 4);
     EXPECT_EQ(world("torchrun", {"--nnodes", "1:4", "--nproc-per-node", "4"}), std::nullopt) << "elastic";
@@ -83,8 +83,8 @@ TEST(LaunchRecord, ReadsTheTextThatAShellIsGiven) {
     for (const auto& word : kModel) text += " " + word;
     const TrainingLaunch launch =
         training_of("srun", {"-l", "bash", "-c", text + " --tensor-model-parallel-size $TP --lr $UNKNOWN"}, {{"NODES", "2"}, {"TP", "4"}});
-    EXPECT_EQ(launch.world, 16);
-    EXPECT_EQ(launch.world_source, "torchrun: 2 nodes of 8");
+    EXPECT_EQ(launch.world.ranks, 16);
+    EXPECT_EQ(launch.world.source, "torchrun: 2 nodes of 8");
     EXPECT_THAT(launch.words, Contains("--num-layers"));
     EXPECT_THAT(launch.words, Contains("4"));
     EXPECT_THAT(launch.words, Contains("$UNKNOWN"));
@@ -94,10 +94,10 @@ TEST(LaunchRecord, IsJudgedByOneOfItsLaunches) {
     const RecordedLaunch one{"torchrun", "/", joined({"--nproc-per-node", "8"}, kModel), {}};
     RecordedLaunch other = one;
     other.words.insert(other.words.end(), {"--tensor-model-parallel-size", "2"});
-    EXPECT_EQ(read_traced_job(record_of({one, one}), "record.json", std::nullopt).job.layout->tp, 1) << "equal ones are one";
+    EXPECT_EQ(read_traced_job(record_of({one, one}), "record.json", std::nullopt).layout->tp, 1) << "equal ones are one";
     EXPECT_THAT(refusal(record_of({one, {"sbatch", "/", {"x.sh"}, {}}, other})),
                 HasSubstr("record.json: holds 2 launches that train, and differ; choose one by --launch 1 or 3"));
-    EXPECT_EQ(read_traced_job(record_of({one, other}), "record.json", 2).job.layout->tp, 2);
+    EXPECT_EQ(read_traced_job(record_of({one, other}), "record.json", 2).layout->tp, 2);
     EXPECT_THAT(refusal(record_of({one}), 2), HasSubstr("--launch = 2 is none of the launches of record.json that train; use 1"));
     EXPECT_THAT(
         refusal(record_of({{"sbatch", "/", {"--nodes=2", "job.sh"}, {}}})),

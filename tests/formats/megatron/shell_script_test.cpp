@@ -192,6 +192,26 @@ TEST(ShellScript, CountsTheTurnsOfALoop) {
     EXPECT_EQ(frequency(joined), "$FREQ");
 }
 
+TEST(ShellScript, TakesTheWorldFromTheLauncher) {
+    const auto world = [](const std::string& script) {
+        return script_words(script + " --num-layers 2 --hidden-size 64\n", "train.sh").world.ranks;
+    };
+    EXPECT_EQ(world("GPUS=8\nNODES=${NODES:-2}\ntorchrun --nproc_per_node $GPUS --nnodes $NODES pretrain_gpt.py"), 16);
+    EXPECT_EQ(world("DISTRIBUTED_ARGS=\"--nproc_per_node 8 --nnodes 2\"\ntorchrun $DISTRIBUTED_ARGS pretrain_gpt.py"), 16);
+    EXPECT_EQ(world("DISTRIBUTED_ARGS=(\n  --nproc_per_node 8\n  --nnodes 4\n)\ntorchrun ${DISTRIBUTED_ARGS[@]} pretrain_gpt.py"), 32);
+    EXPECT_EQ(world("#SBATCH --nodes=4\n#SBATCH --ntasks-per-node=8\nsrun python pretrain_gpt.py"), 32);
+    EXPECT_EQ(world("#SBATCH --nodes=4\nsrun --ntasks-per-node=8 python pretrain_gpt.py"), 32);
+    EXPECT_EQ(world("PYTORCH_CUDA_ALLOC_CONF='expandable_segments:True' \\\nNPROC_PER_NODE=4 \\\nmegatron sft"), 4);
+    EXPECT_EQ(world("NPROC_PER_NODE=8\nNNODES=2\nmegatron sft"), 16);
+    EXPECT_EQ(world("python3 train.py --actor-num-nodes 2 --actor-num-gpus-per-node 8"), 16);
+    // What only a run would tell.
+    EXPECT_EQ(world("torchrun --nproc_per_node $GPUS pretrain_gpt.py"), std::nullopt);
+    EXPECT_EQ(world("if [ -f x ]; then\nGPUS=8\nfi\ntorchrun --nproc_per_node gpu pretrain_gpt.py"), std::nullopt);
+    EXPECT_EQ(world("torchrun $DISTRIBUTED_ARGS pretrain_gpt.py"), std::nullopt);
+    EXPECT_THAT(script_words("torchrun ${UNKNOWN[@]} pretrain_gpt.py --num-layers 2\n", "train.sh").missing, IsEmpty());
+    EXPECT_EQ(world("python pretrain_gpt.py"), std::nullopt);
+}
+
 TEST(ShellScript, SplitsVariablesWithoutQuotesWhereverTheyStand) {
     const std::string script = "TYPE='rope --rotary-percent 0.5'\nMODS=\"core_attn mlp\"\nNONE=' '\n";
     EXPECT_THAT(words(script + "python train.py --num-layers 2 --recompute-modules $MODS $NONE --position-embedding-type $TYPE\n"),
