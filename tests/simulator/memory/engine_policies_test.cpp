@@ -137,6 +137,15 @@ TEST_F(Policies, MakeTheTablesGradientWhole) {
     EXPECT_GE(backward_peak(Piece::embedding), model.padded_vocab(1) * h * 2);
 }
 
+TEST_F(Policies, MakeNoGradientOfAFrozenVocabulary) {
+    const std::int64_t table = model.padded_vocab(1) * h * 2;
+    training.fused_cross_entropy = training.megatron.te_cross_entropy = true;
+    const std::int64_t trained = backward_peak(Piece::loss);
+    model.adapters = Adapters{};
+    EXPECT_LT(backward_peak(Piece::embedding), table);
+    EXPECT_LE(backward_peak(Piece::loss), trained - table);
+}
+
 TEST_F(Policies, CopyTheLogitsOfTheLossToFp32) {
     const std::int64_t logits = s * b * model.padded_vocab(1);
     EXPECT_EQ(kept_more(Piece::loss), 2 * logits) << "the softmax in fp32 in place of the logits";
