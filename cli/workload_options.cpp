@@ -21,6 +21,7 @@
 #include "planner/batch_sizes.hpp"
 #include "planner/switch_rules.hpp"
 #include "simulator/cluster_parameters.hpp"
+#include "simulator/compute/calibration.hpp"
 
 namespace mgplan::cli {
 namespace {
@@ -393,7 +394,9 @@ void settle_engine(const WorkloadOptions& values, ResolvedWorkload& resolved) {
                 "--offload optimizer needs the distributed optimizer with engine megatron; leave --no-distributed-optimizer "
                 "and --sharding none out, or use --engine mgplan");
         training.megatron.precision_aware_optimizer = true;
-        resolved.assumed.insert(resolved.assumed.begin(), "the host's own update of parameters takes no time");  // seen first
+        const double updates = simulator::default_calibration(resolved.workload.cluster).host_updates;
+        resolved.assumed.insert(resolved.assumed.begin(),  // seen first
+                                fmt::format("cores for each process to update {:.2f} billion parameters a second", updates / 1e9));
     }
     if (resolved.engine == Engine::mgplan && quantised(training.precision) && !computes_own_fp8(resolved.workload.model, training))
         resolved.assumed.emplace_back(
