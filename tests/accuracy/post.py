@@ -106,6 +106,12 @@ def section(all_of, today):
             f"Left out are {sum(line['rows'] for line in left_out())} rows that were collected with them, by kind and by what the source states, never by result:", "", *left_out_table(left_out()), ""]
 
 
+def section_of(mgplan):
+    """The section as the present binary predicts it."""
+    all_of = blind.Records(FOLDER)
+    return section(all_of, predict(mgplan, [*all_of.records, *of_blind_set()[0]]))
+
+
 def beyond(records, today, limits, what):
     """Prints what is beyond its limit; True if anything is. `limits`: "JOB=PERCENT"; `what`: time or memory."""
     wrong = False
