@@ -289,8 +289,10 @@ void declare_workload_options(Options& options, WorkloadOptions& values, bool wi
     options.group("Training");
     options.text(
         "lora", values.lora, "WORDS",
-        "train low-rank adapters and freeze all other weights: default, or rank=16,alpha=32,targets=qkv,proj,fc1,fc2,experts,latent "
-        "(default: all weights; of values left out Megatron-Bridge's: rank 32, alpha 32, every target but latent)");
+        "train low-rank adapters and freeze all other weights: default, or rank=16,alpha=32,targets=qkv,proj,fc1,fc2,experts,latent; with "
+        "base=nf4 these wait in 4 bits (QLoRA) (default: all weights; of values left out Megatron-Bridge's: rank 32, alpha 32, every "
+        "target "
+        "but latent, 16 bits)");
     declare_precision(options, values.precision);
     options.text("software", values.software, "RELEASE",
                  "release of NVIDIA's training container whose rates are used, from 25.04 to 26.08 (default: 26.08)");

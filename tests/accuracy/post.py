@@ -101,7 +101,7 @@ def section(all_of, today):
     records, frozen = [*all_of.records, *shared], {**all_of.frozen, **shared_frozen}
     commits = sorted({all_of.frozen[record["id"]]["commit"] for record in all_of.records})
     return ["## Fine-tuning", "",
-            f"{len(records)} published runs (tests/accuracy/post): sft trains all weights, lora adapters. Their predictions were frozen at commit {', '.join(commits)}, before they were used:", "",
+            f"{len(records)} published runs (tests/accuracy/post): sft trains all weights, lora adapters, qlora adapters of\nweights in 4 bits. Their predictions were frozen at commit {', '.join(commits)}, before they were used:", "",
             *table(records, frozen), "", "The same runs, predicted by the commit above:", "", *table(records, today), "",
             f"Left out are {sum(line['rows'] for line in left_out())} rows that were collected with them, by kind and by what the source states, never by result:", "", *left_out_table(left_out()), ""]
 

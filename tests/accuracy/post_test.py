@@ -57,7 +57,7 @@ class Tables(unittest.TestCase):
 class Records(unittest.TestCase):
     def test_every_record_names_what_it_counts(self):
         for one in blind.Records(post.FOLDER).records:
-            self.assertIn(one["job"], ("sft", "lora"))
+            self.assertIn(one["job"], ("sft", "lora", "qlora"))
             self.assertEqual("seconds" in one, bool(one.get("counts_time")), one["id"])
             self.assertEqual("bytes" in one, "memory_kind" in one, one["id"])
             self.assertTrue(one.get("counts_time") or "bytes" in one, one["id"])
