@@ -21,6 +21,7 @@
 #include "planner/batch_sizes.hpp"
 #include "planner/switch_rules.hpp"
 #include "simulator/cluster_parameters.hpp"
+#include "simulator/compute/calibration.hpp"
 
 namespace mgplan::cli {
 namespace {
@@ -288,8 +289,10 @@ void declare_workload_options(Options& options, WorkloadOptions& values, bool wi
     options.group("Training");
     options.text(
         "lora", values.lora, "WORDS",
-        "train low-rank adapters and freeze all other weights: default, or rank=16,alpha=32,targets=qkv,proj,fc1,fc2,experts,latent "
-        "(default: all weights; of values left out Megatron-Bridge's: rank 32, alpha 32, every target but latent)");
+        "train low-rank adapters and freeze all other weights: default, or rank=16,alpha=32,targets=qkv,proj,fc1,fc2,experts,latent; with "
+        "base=nf4 these wait in 4 bits (QLoRA) (default: all weights; of values left out Megatron-Bridge's: rank 32, alpha 32, every "
+        "target "
+        "but latent, 16 bits)");
     declare_precision(options, values.precision);
     options.text("software", values.software, "RELEASE",
                  "release of NVIDIA's training container whose rates are used, from 25.04 to 26.08 (default: 26.08)");
@@ -393,7 +396,9 @@ void settle_engine(const WorkloadOptions& values, ResolvedWorkload& resolved) {
                 "--offload optimizer needs the distributed optimizer with engine megatron; leave --no-distributed-optimizer "
                 "and --sharding none out, or use --engine mgplan");
         training.megatron.precision_aware_optimizer = true;
-        resolved.assumed.insert(resolved.assumed.begin(), "the host's own update of parameters takes no time");  // seen first
+        const double updates = simulator::default_calibration(resolved.workload.cluster).host_updates;
+        resolved.assumed.insert(resolved.assumed.begin(),  // seen first
+                                fmt::format("cores for each process to update {:.2f} billion parameters a second", updates / 1e9));
     }
     if (resolved.engine == Engine::mgplan && quantised(training.precision) && !computes_own_fp8(resolved.workload.model, training))
         resolved.assumed.emplace_back(

@@ -58,8 +58,8 @@ struct Ranking {
     std::vector<ScheduleGain> schedules;  ///< one per RankingOptions::schedules
     ComparedRank compared;                ///< rank of RankingOptions::compared
     /// With the optimizer in host memory, which a search takes only where nothing fits otherwise: the fastest plan with the sizes of the
-    /// first of `plans` or half its tp, pp and ep, if it needs at least kLeastGain less time. The host's own update takes none. Never by
-    /// memory, for engine mgplan, or where with_optimizer_on_host() has nothing.
+    /// first of `plans` or half its tp, pp and ep, if it needs at least kLeastGain less time. Never by memory, for engine mgplan, or where
+    /// with_optimizer_on_host() has nothing.
     std::optional<JobChange> offload;
 };
 

@@ -83,9 +83,6 @@ std::string legend(const LeastReport& least) {
                     least.workload.model.moe ? " among sizes near those that come first without overlaps and CUDA graphs" : "");
     if (!least.without.empty())
         text += fmt::format("as given: the search uses recompute{} where they help.\n", least.workload.model.adapters ? "" : " and FSDP");
-    const auto offloads = [](const LeastGpus& row) { return row.plan && row.workload.training.offload.optimizer > 0; };
-    if (std::ranges::any_of(least.fixes, offloads))
-        text += "--offload optimizer: without the time of the host's own update of parameters.\n";
     return in_lines(text, 0);
 }
 

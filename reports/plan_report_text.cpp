@@ -86,8 +86,7 @@ std::string changes_text(const PlanReport& report) {
     const simulator::Prediction& usual = report.plans.front().prediction;
     for (const planner::JobChange& change : report.changes) words.push_back(change_text(change, usual));
     return (words.empty() ? "" : wrapped("numerics: ", words, ",", kColumns)) +
-           (report.offload ? wrapped("offload: ", {change_text(*report.offload, usual) + " (host update not counted)"}, ",", kColumns)
-                           : "");
+           (report.offload ? wrapped("offload: ", {change_text(*report.offload, usual)}, ",", kColumns) : "");
 }
 
 /// Names NVIDIA's recipe for the job, if a row is like it.

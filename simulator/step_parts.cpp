@@ -307,15 +307,15 @@ double returning_state_seconds(const StepInputs& in, const ParameterCount& count
 }
 
 /// Own engine: offloaded state moves to the device and back in slices, one after the other. Megatron-LM: fp32 gradients leave and fp32
-/// parameters return, at the same time with --overlap-cpu-optimizer-d2h-h2d. The update on the host itself is not counted: no figure is
-/// published.
+/// parameters return, at the same time with --overlap-cpu-optimizer-d2h-h2d, around the update on the host, which PyTorch's Adam makes of
+/// parameters, gradients and moments in fp32 (hybrid_optimizer.py).
 double offloaded_state_seconds(const StepInputs& in, const ParameterCount& count, double elements, double passes) {
     const TrainingSpec& training = in.workload.training;
     if (training.offload.waiting() == 0) return 0;
     if (in.layout.engine == Engine::megatron && training.offload.states > 0) return returning_state_seconds(in, count, elements, passes);
     if (in.layout.engine == Engine::megatron) {
-        const double one_way = 4 * elements * training.offload.optimizer / in.workload.cluster.host_bandwidth();
-        return training.megatron.overlap_host_update ? one_way : 2 * one_way;
+        const double away = elements * training.offload.optimizer, one_way = 4 * away / in.workload.cluster.host_bandwidth();
+        return away / in.calibration.host_updates + (training.megatron.overlap_host_update ? one_way : 2 * one_way);
     }
     return 2 * one_way_seconds(in, elements);
 }

@@ -149,6 +149,9 @@ std::vector<std::string> modules_of_adapters(const MegatronJob& job) {
         throw ConfigError(
             "model.adapters: experts have an adapter each, as in ms-swift, and Megatron-Bridge's share one; plan with --lora for "
             "Megatron-Bridge");
+    if (adapters.base != FrozenStorage::own)
+        throw ConfigError(
+            "model.adapters: base = nf4 cannot be said to Megatron-Bridge, which has no frozen weights in 4 bits; plan without base=nf4");
     std::vector<std::string> modules;
     const auto add = [&](bool wanted, std::initializer_list<const char*> names) {
         if (wanted) modules.insert(modules.end(), names.begin(), names.end());

@@ -1,9 +1,27 @@
 #pragma once
 // Low-rank adapters of frozen linear layers.
 
+#include <array>
+#include <cstdint>
+#include <string_view>
+
 #include "plan/layers/layer_tensor.hpp"
 
 namespace mgplan {
+
+/// How frozen weights of linear layers are kept: in the model's own type, or as QLoRA does (arXiv 2305.14314, section 3), in 4 bits by
+/// bitsandbytes.
+enum class FrozenStorage : std::uint8_t { own, nf4 };
+constexpr auto words_of(FrozenStorage /*type*/) {
+    return std::array<std::string_view, 2>{"own", "nf4"};
+}
+
+/// Bytes of `elements` values in nf4: 4 bits each, an 8-bit scale for 64 of them and an fp32 scale for 256 of these scales, 4.127 bits in
+/// all (bitsandbytes/functional.py, quantize_4bit with compress_statistics).
+[[nodiscard]] constexpr std::int64_t nf4_bytes(std::int64_t elements) {
+    const std::int64_t scales = (elements + 63) / 64;
+    return (elements + 1) / 2 + scales + (scales + 255) / 256 * 4;
+}
 
 /// Adapters of one layer (LoRA, arXiv 2106.09685): y = x Wᵀ + alpha / rank · (x Aᵀ) Bᵀ, where A (rank, in) and B (out, rank) are trained,
 /// and W and all other tensors are not. Division over tp as in Megatron-Bridge (067f987d, peft/utils.py, ParallelLinearAdapter): where the
@@ -21,8 +39,9 @@ struct Adapters {
     bool experts = true;            ///< both products of routed experts
     bool latent = false;            ///< down and up projections of latent attention
     bool shared_by_experts = true;  ///< one pair for all routed experts of a rank; false: one for each expert
+    FrozenStorage base = FrozenStorage::own;
     bool operator==(const Adapters&) const = default;
-    MGPLAN_MEMBERS(rank, alpha, qkv, proj, fc1, fc2, experts, latent, shared_by_experts)
+    MGPLAN_MEMBERS(rank, alpha, qkv, proj, fc1, fc2, experts, latent, shared_by_experts, base)
 
     /// True if the linear layer of this path within the layer ("self_attention.linear_qkv") has an adapter.
     [[nodiscard]] bool stand_beside(std::string_view module) const;

@@ -65,8 +65,10 @@ public:
             take_rank(value);
         else if (key == "alpha")
             take_alpha(value);
+        else if (key == "base")
+            take_base(value);
         else
-            problems_.add("{}: '{}' is not known; write rank, alpha or targets", where_, key.substr(0, 40));
+            problems_.add("{}: '{}' is not known; write rank, alpha, targets or base", where_, key.substr(0, 40));
     }
 
     [[nodiscard]] Adapters finish() {
@@ -93,6 +95,13 @@ private:
                           ModelLimits::multiplier);
         else
             adapters_.alpha = *number;
+    }
+    void take_base(std::string_view value) {
+        if (value == "nf4")
+            adapters_.base = FrozenStorage::nf4;
+        else
+            problems_.add("{}: base = '{}' is not known; write base=nf4, or leave it out to keep frozen weights in the model's own type",
+                          where_, value.substr(0, 40));
     }
     void take_target(std::string_view name) {
         if (!std::exchange(states_targets_, true)) {
@@ -180,6 +189,12 @@ std::vector<std::string> adapter_obstacles(const ModelSpec& model, const Trainin
     if (training.megatron.weight_shards.active()) obstacles.emplace_back("weights split over neighbours");
     if (training.megatron.optimizer != OptimizerKind::adam) obstacles.emplace_back("another optimizer than Adam");
     if (model.mtp_layers > 0) obstacles.emplace_back("multi-token prediction");
+    if (model.adapters->base == FrozenStorage::nf4) {
+        if (runs) obstacles.emplace_back("frozen weights in nf4 (leave base out)");
+        if (quantised(training.precision))
+            obstacles.emplace_back("frozen weights in nf4 next to quantised products (use --precision bf16)");
+        if (model.moe) obstacles.emplace_back("experts in nf4 (bitsandbytes leaves them in 16 bits; leave base out)");
+    }
     if (runs && model.adapters->experts && model.adapters->shared_by_experts)
         obstacles.emplace_back("adapters that the experts of a rank share (leave experts out of the targets)");
     return obstacles;
@@ -191,8 +206,9 @@ std::string adapters_text(const ModelSpec& model) {
     for (const auto& [name, target] : kTargets) {
         if ((*model.adapters).*target && has_target(typed, target)) targets.push_back(name);
     }
-    return fmt::format("LoRA: rank {}, alpha {:g} on {}; {} of {} parameters trained", model.adapters->rank, model.adapters->alpha,
-                       fmt::join(targets, ", "), with_thousands(trained_parameters(model)), with_thousands(total_parameters(model)));
+    return fmt::format("LoRA: rank {}, alpha {:g} on {}{}; {} of {} parameters trained", model.adapters->rank, model.adapters->alpha,
+                       fmt::join(targets, ", "), model.adapters->base == FrozenStorage::nf4 ? " of weights in nf4" : "",
+                       with_thousands(trained_parameters(model)), with_thousands(total_parameters(model)));
 }
 
 std::int64_t trained_parameters(const ModelSpec& model) {

@@ -2,6 +2,8 @@
 // Efficiencies of a GPU relative to its data sheet. Defaults per architecture; values in a cluster file of `mgplan calibrate` replace them
 // (cluster_parameters.hpp).
 
+#include <limits>
+
 #include "plan/cluster/cluster_spec.hpp"
 #include "plan/layout/layout.hpp"
 
@@ -78,6 +80,8 @@ struct Calibration {
     std::int64_t engine_workspace_bytes = 0;  ///< Transformer Engine's own, for GEMMs
     // Optimizer step.
     double optimizer_fixed_seconds = 0;  ///< launches, norm read-back and host work of one step
+    /// Parameters a second that a process updates by Adam in host memory; infinite: in no time.
+    double host_updates = std::numeric_limits<double>::infinity();
     double iteration_fixed_seconds = 0;  ///< data loading, scheduler, logging
     Deviations faster, slower;           ///< of runs that are faster than predicted, and slower
 };

@@ -43,7 +43,9 @@ struct OwnedPart {
 class StageTensors {
 public:
     StageTensors(const Workload& workload, const Layout& layout, int pp_rank)
-        : training_(workload.training), chunks_(stage_parameters(workload.model, layout, pp_rank, Engine::megatron)) {
+        : training_(workload.training),
+          in_nf4_(workload.model.adapters && workload.model.adapters->base == FrozenStorage::nf4),
+          chunks_(stage_parameters(workload.model, layout, pp_rank, Engine::megatron)) {
         const WeightShards& shards = training_.megatron.weight_shards;
         for (std::size_t c = 0; c < chunks_.size(); ++c) {
             for (Parameter& parameter : chunks_[c]) parameter = held_part(std::move(parameter), training_);
@@ -69,7 +71,7 @@ public:
         std::vector<std::vector<std::size_t>> alone(chunks_.size());
         for (std::size_t c = 0; c < chunks_.size(); ++c) {
             for (const Parameter& parameter : chunks_[c])
-                alone[c].push_back(allocations.take(parameter.count() * element, "parameters", parameter.name));
+                alone[c].push_back(allocations.take(stored(parameter, element), "parameters", parameter.name));
         }
         for (std::size_t c = 0; c < chunks_.size(); ++c) {
             for (const model::BufferLayout& buffer : buffers_[c]) {
@@ -114,7 +116,14 @@ private:
         }
     }
 
+    /// Bytes of a parameter in a tensor of its own.
+    [[nodiscard]] std::int64_t stored(const Parameter& parameter, std::int64_t element) const {
+        const bool packed = in_nf4_ && !parameter.trained && parameter.linear_weight;
+        return packed ? nf4_bytes(parameter.count()) : parameter.count() * element;
+    }
+
     const TrainingSpec& training_;
+    bool in_nf4_;
     std::vector<std::vector<Parameter>> chunks_;
     std::vector<std::vector<model::BufferLayout>> buffers_;  ///< by chunk
     std::vector<OwnedPart> owned_;

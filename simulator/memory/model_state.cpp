@@ -251,7 +251,11 @@ ModelStates::Pieces& ModelStates::pieces_of(const Layout& layout) {
         take_parts(parameters, layout);
         Pieces::Layer layer;
         if (!in_bf16) layer.fp8 = fp8_of(parameters);
-        layer.frozen = take_frozen(parameters, workload_.training.fp8_parameters && !in_bf16);
+        const bool in_nf4 = model.adapters && model.adapters->base == FrozenStorage::nf4;
+        for (const Parameter& parameter : parameters) {
+            if (in_nf4 && parameter.linear_weight && !parameter.trained) layer.packed += nf4_bytes(parameter.count());
+        }
+        layer.frozen = take_frozen(parameters, in_nf4 || (workload_.training.fp8_parameters && !in_bf16));
         layer.sums = sums_of(parameters, nullptr, in_bf16);
         layer.matrices = matrices_of(parameters);
         layer.workspace = workspace_of(parameters, sizes);
@@ -383,7 +387,10 @@ ModelStateBytes ModelStates::chunk_bytes(Pieces& pieces, const Layout& layout, i
         widen_to_fp32(bytes, in_fp32, training.distributed_optimizer ? groups[0] : 1, training);
     }
     std::int64_t frozen = ends.frozen;
-    for (std::size_t kind = 0; kind < layers.size(); ++kind) frozen += pieces.layers[kind].frozen * layers[kind];
+    for (std::size_t kind = 0; kind < layers.size(); ++kind) {
+        frozen += pieces.layers[kind].frozen * layers[kind];
+        bytes.parameters += pieces.layers[kind].packed * layers[kind];
+    }
     bytes.parameters += frozen * bytes_of(training.compute_dtype());
     Fp8WeightBytes fp8 = ends.fp8.of(layout.engine);
     for (std::size_t kind = 0; kind < layers.size(); ++kind) fp8 += pieces.layers[kind].fp8.of(layout.engine).times(layers[kind]);

@@ -79,10 +79,10 @@ private:
         Sums sums{};
         Fp8Copies fp8;
         Matrices matrices;
-        std::int64_t workspace = 0;                          ///< in bytes, of Muon for the matrix that needs most
-        std::int64_t in_fp32 = 0;                            ///< elements that stay in fp32 with engine megatron
-        std::int64_t frozen = 0;                             ///< elements that are not trained, outside of the buffers
-        std::vector<std::int64_t> alone;                     ///< shared embeddings, which are dense and never fp8
+        std::int64_t workspace = 0;       ///< in bytes, of Muon for the matrix that needs most
+        std::int64_t in_fp32 = 0;         ///< elements that stay in fp32 with engine megatron
+        std::int64_t frozen = 0;          ///< elements that are not trained, outside of the buffers; in the model's dtype
+        std::vector<std::int64_t> alone;  ///< shared embeddings, which are dense and never fp8
         std::vector<model::BufferParameter> before, behind;  ///< in module order, around the decoder layers
     };
     /// Pieces of the model for one way to divide it.
@@ -93,7 +93,8 @@ private:
             Fp8Copies fp8;
             Matrices matrices;
             std::vector<model::BufferParameter> list;
-            std::int64_t workspace = 0, in_fp32 = 0, frozen = 0;
+            /// `packed`: bytes of frozen weights in 4 bits, which are not among the elements `frozen`.
+            std::int64_t workspace = 0, in_fp32 = 0, frozen = 0, packed = 0;
         };
         std::vector<Layer> layers;  ///< by index of their kind
         std::vector<Ends> ends;
@@ -136,7 +137,7 @@ private:
     /// top_k experts of each id, int32 (its branch dev at d48bd6be, moe/router.py, tid2eid).
     [[nodiscard]] std::int64_t expert_bias_bytes(const Layout& layout, int pp_rank) const;
     /// Takes the frozen parameters out of a list and returns their number of elements in the model's dtype. `stored_quantised`: weights of
-    /// linear layers are not among these, but their copies in fp8 alone.
+    /// linear layers are not among these, but their copies in fp8, or in 4 bits, alone.
     [[nodiscard]] static std::int64_t take_frozen(std::vector<Parameter>& parameters, bool stored_quantised);
     /// Number of elements that stay in fp32 with engine megatron, whatever the model's dtype.
     [[nodiscard]] std::int64_t in_fp32_of(const std::vector<Parameter>& parameters) const;

@@ -2,6 +2,7 @@
 
 #include "simulator/piece/expert_buffer_policies.hpp"
 #include "simulator/piece/fp8_policies.hpp"
+#include "simulator/piece/frozen_weight_policies.hpp"
 #include "simulator/piece/kept_policies.hpp"
 #include "simulator/piece/layer_editor.hpp"
 #include "simulator/piece/offload_policies.hpp"
@@ -27,6 +28,9 @@ constexpr unsigned kHalves = in(Piece::attention) | in(Piece::recurrent) | in(Pi
 constexpr std::string_view kNoBytes = "time alone";
 
 constexpr EnginePolicy kPolicies[] = {
+    {"frozen weights are unpacked for each product", in(Piece::attention) | in(Piece::dense), "linear layers with --lora base=nf4",
+     "weight, as long as the largest of the half", "storage type", "bitsandbytes/autograd/_functions.py, MatMul4Bit", frozen::packs,
+     frozen::hold_unpacked},
     // Under fp8; before all policies that drop the GEMMs' workspaces.
     {"gathered rows travel in fp8", kHalves, "linear layers with sequence parallelism", "gathered inputs and output gradients",
      "fp8 and scales", "transformer_engine/pytorch/distributed.py, gather_along_first_dim", fp8::keeps_operands, fp8::gather_quantised},
@@ -99,13 +103,13 @@ constexpr EnginePolicy kPolicies[] = {
      "the first product, clamped", "storage type", "megatron/core/fusions/fused_bias_geglu.py, weighted_bias_quick_geglu_impl",
      timed::clamps_products, kept::keep_clamped_product},
     {"the table's gradient is made whole", kEmbeddings, "embedding", "weight gradient", "storage type",
-     "ATen/native/cuda/Embedding.cu, embedding_dense_backward_cuda", always, kept::take_embedding_gradient},
+     "ATen/native/cuda/Embedding.cu, embedding_dense_backward_cuda", kept::trains_vocabulary, kept::take_embedding_gradient},
     {"the loss works on an fp32 copy of the logits", in(Piece::loss), "cross-entropy", "logits", "fp32",
      "megatron/core/tensor_parallel/cross_entropy.py; megatron/core/fusions/fused_cross_entropy.py", kept::copies_logits,
      kept::copy_logits},
     {"autograd gets a weight gradient", in(Piece::loss), "output layer", "weight gradient, empty with gradient accumulation fusion",
-     "storage type", "megatron/core/tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication.backward", always,
-     kept::take_output_weight_gradient},
+     "storage type", "megatron/core/tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication.backward",
+     kept::trains_vocabulary, kept::take_output_weight_gradient},
     {"the gather buffer is made once", in(Piece::loss), "output layer", "gathered rows", "storage type",
      "megatron/core/utils.py, GlobalMemoryBuffer", kept::gathers_rows, kept::drop_gathered_rows},
     {"inputs of modules wait on the host", in(Piece::attention) | in(Piece::mixture), "modules of --offload-modules",
@@ -173,6 +177,8 @@ constexpr EnginePolicy kPolicies[] = {
      timed::reduce_behind_products},
     {"tp runs in chunks", kHalves, "linear layers under --tp-comm-overlap", "gathers and reductions", kNoBytes,
      "transformer_engine/pytorch/module/base.py, initialize_ub", timed::overlaps_tp, timed::overlap_in_chunks},
+    {"frozen weights are unpacked for each product", in(Piece::attention) | in(Piece::dense), "linear layers with --lora base=nf4",
+     "weight", kNoBytes, "bitsandbytes/autograd/_functions.py, MatMul4Bit", frozen::packs, frozen::unpack},
     {"linear layers multiply in fp8", kHalves | in(Piece::mtp_front), "linear layers", "products, and kernels that quantise", kNoBytes,
      "transformer_engine/pytorch/module/linear.py, _Linear.forward", fp8::products, timed::multiply_in_fp8},
     {"the output layer multiplies in fp8", in(Piece::loss), "output layer under --fp8-output-proj", "products, and kernels that quantise",

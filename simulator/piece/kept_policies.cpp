@@ -209,6 +209,10 @@ void keep_clamped_product(LayerEditor& layer, const PolicyContext& context) {
     layer.add("clamped product", MemoryCategory::activations, product->bytes, product->taken + 1, product->returned);
 }
 
+bool trains_vocabulary(const PolicyContext& context) {
+    return !context.model.adapters;
+}
+
 void take_embedding_gradient(LayerEditor& layer, const PolicyContext& context) {
     timed::make_table_gradient(layer, context);
     const TraceRange backward = layer.backward();

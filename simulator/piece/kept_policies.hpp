@@ -38,6 +38,8 @@ void keep_clamped_product(LayerEditor& layer, const PolicyContext& context);
 void keep_activated_half(LayerEditor& layer, const PolicyContext& context);
 
 // The vocabulary: gradients of its weights, copies of logits, rows gathered into a permanent buffer outside the trace.
+/// False with adapters: the tables are frozen and have no gradients.
+[[nodiscard]] bool trains_vocabulary(const PolicyContext& context);
 void take_embedding_gradient(LayerEditor& layer, const PolicyContext& context);
 [[nodiscard]] bool copies_logits(const PolicyContext& context);
 void copy_logits(LayerEditor& head, const PolicyContext& context);

@@ -144,7 +144,7 @@ bool is_copy_to_or_from_host(const model::OpRecord& record) {
 
 bool quantises(const model::OpRecord& record) {
     for (const std::string_view name : {"quantise", "quantise_again", "transpose_fp8", "find_largest", "find_largest_produced",
-                                        "quantise_attention", "cast_to_fp8", "largest_magnitude", "transpose_codes"}) {
+                                        "quantise_attention", "dequantise", "cast_to_fp8", "largest_magnitude", "transpose_codes"}) {
         if (record.name == name) return true;
     }
     return false;

@@ -20,7 +20,7 @@ namespace mgplan::simulator {
 /// casts both ways ("quantise_again").
 [[nodiscard]] double step_seconds(const PieceStep& step, const OpRates& rates);
 
-/// True for casts to fp8 and narrower types, and for the search for their scales.
+/// True for casts to fp8 and narrower types and back, and for the search for their scales.
 [[nodiscard]] bool quantises(const model::OpRecord& record);
 [[nodiscard]] bool is_copy_to_or_from_host(const model::OpRecord& record);
 

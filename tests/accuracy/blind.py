@@ -25,14 +25,15 @@ HERE = Path(__file__).resolve().parent
 FOLDER = HERE / "blind"
 ROOT = HERE.parent.parent
 SUMMARY = ROOT / "configs" / "accuracy" / "blind.json"  # in the binary, which says it under its tables
-OVER_LIMIT, REFUSED = 3, 2  # exit codes of a prediction that does not fit, and of a refused one
+OVER_LIMIT, REFUSED, CANNOT_SAY = 3, 2, 6  # exit codes: does not fit, refused, and of a recipe with settings that mgplan does not know
 FEWEST = 10  # blind records that a family needs for a figure
 LARGE = 0.05  # change of a pair that counts as large
 SAME = 0.015  # changes below this are none
 
 
 def read_lines(path):
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
+    """The objects of a file of lines; none of a file that is not there."""
+    return [] if not path.exists() else [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
 
 
 class Records:
@@ -87,35 +88,42 @@ def problems(all_of, commits=None, ancestor=is_ancestor):
     return found
 
 
-def predict(mgplan, records):
-    """{id: {seconds, interval_seconds, fits}}, or {id: {refused: true}} where mgplan refuses the run by a rule; raises RuntimeError where it
-    ends otherwise."""
+def simulate_words(record, path):
+    """The command that predicts `record`, after mgplan; writes its argument file to `path`."""
+    path.write_text(recipes.argument_file(record["arguments"]), encoding="utf-8")
+    return ["simulate", "--megatron-args", str(path), "--world", str(record["world"]), "--cluster", record["cluster"], "--software", record["software"]]
+
+
+def time_and_fit(predicted):
+    return {"seconds": predicted["iteration_seconds"], "interval_seconds": predicted["interval_seconds"], "fits": predicted["memory"]["missing_bytes"] == 0}
+
+
+def predict(mgplan, records, words_of=simulate_words, figures_of=time_and_fit):
+    """{id: figures_of(what is predicted)}, or {id: {refused: true}} where mgplan refuses the run by a rule; raises RuntimeError where it ends
+    otherwise."""
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(2) as pool:
         def simulate(numbered):
             number, record = numbered
-            path = Path(folder) / f"{number}.args"
-            path.write_text(recipes.argument_file(record["arguments"]), encoding="utf-8")
-            done = subprocess.run([mgplan, "simulate", "--megatron-args", str(path), "--world", str(record["world"]), "--cluster", record["cluster"],
-                                   "--software", record["software"], "--format", "json"], capture_output=True, text=True, timeout=300)
+            words = words_of(record, Path(folder) / f"{number}.args")
+            done = subprocess.run([mgplan, words[0], "--format", "json", *words[1:]], capture_output=True, text=True, timeout=300)
             if done.returncode == REFUSED:
                 return {"refused": True}
-            if done.returncode not in (0, OVER_LIMIT):
+            if done.returncode not in (0, OVER_LIMIT, CANNOT_SAY):
                 raise RuntimeError(f"{record['id']}: exit {done.returncode}: {done.stderr.strip()[:300]}")
-            predicted = json.loads(done.stdout)["predicted"]
-            return {"seconds": predicted["iteration_seconds"], "interval_seconds": predicted["interval_seconds"],
-                    "fits": predicted["memory"]["missing_bytes"] == 0}
+            return figures_of(json.loads(done.stdout)["predicted"])
         return dict(zip((record["id"] for record in records), pool.map(simulate, enumerate(records))))
 
 
-def freeze(mgplan, all_of):
+def freeze(mgplan, all_of, words_of=simulate_words, figures_of=time_and_fit):
     new = [record for record in all_of.records if record["id"] not in all_of.frozen]
     if not new:
         return "every record has a prediction"
-    changed = [line for line in (git("status", "--porcelain", "--untracked-files=no") or "").splitlines() if "tests/accuracy/blind/" not in line]
+    own = str(all_of.folder.relative_to(ROOT))
+    changed = [line for line in (git("status", "--porcelain", "--untracked-files=no") or "").splitlines() if own not in line]
     commit = (git("rev-parse", "--short=8", "HEAD") or "").strip()
     if changed or not commit:
         raise RuntimeError("a prediction is frozen at a commit; commit or stash the changes first: " + ", ".join(line[3:] for line in changed[:5]))
-    predicted = predict(mgplan, new)
+    predicted = predict(mgplan, new, words_of, figures_of)
     with open(all_of.folder / "frozen.jsonl", "a", encoding="utf-8") as out:
         for name, values in predicted.items():
             out.write(json.dumps({"id": name, "commit": commit, **values}) + "\n")

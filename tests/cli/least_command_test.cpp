@@ -149,7 +149,6 @@ TEST(Least, TableHasARowForEachChange) {
     for (const char* text :
          {"llama3-8b on dgx-h100, batch of 1,024 x 4,096 tokens, bf16\n", "2 GPUs at least, with 4.0 GiB of 79.2 GiB free", "\nas given ",
           "\n--recompute none ", "\n--sharding optimizer ", "\n--offload optimizer ", "\n--lora default ",
-          "--offload optimizer: without the time of the host's own update of parameters.\n",
           "next: plan --world 2 --cluster dgx-h100 --seq 4096 --global-batch 1024 "})
         EXPECT_THAT(in_one_line(said.out) + said.out, HasSubstr(text));
     for (const auto& line : split(said.out, '\n')) EXPECT_LE(reports::display_width(line), 100U) << line;

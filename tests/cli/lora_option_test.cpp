@@ -36,6 +36,25 @@ TEST(LoraOption, StatesWhatIsTrainedAndHoldsItsStateAlone) {
                 HasSubstr("LoRA: rank 16, alpha 32 on qkv; 5,242,880 of 8,035,504,128 parameters trained"));
 }
 
+TEST(LoraOption, KeepsFrozenWeightsInFourBits) {
+    const std::string job = "simulate --world 1 --model llama3-8b --seq 2k --global-batch 4 --recompute full --lora rank=16,targets=qkv";
+    const Json half = Json::parse(say(job + " --format json").out), packed = Json::parse(say(job + ",base=nf4 --format json").out);
+    const auto parameters = [](const Json& answer) { return answer["predicted"]["memory"]["breakdown"]["parameters"].get<std::int64_t>(); };
+    // Of the layers' linear weights: qkv, projection, and three of 14,336; tables, norms and adapters stay.
+    const std::int64_t elements = 32LL * 4096 * (6144 + 4096 + 3 * 14336);
+    EXPECT_NEAR(static_cast<double>(parameters(half) - parameters(packed)), static_cast<double>(elements) * (2 - 4.127 / 8),
+                1e-4 * static_cast<double>(elements));
+    EXPECT_GT(packed["predicted"]["iteration_seconds"], half["predicted"]["iteration_seconds"]) << "weights are unpacked";
+    EXPECT_THAT(say(job + ",base=nf4").out, HasSubstr("on qkv of weights in nf4; "));
+    const TempFile plan("nf4_plan.json", "");
+    EXPECT_EQ(say("plan --world 1 --model llama3-8b --global-batch 4 --lora base=nf4 --top 1 --save-plan " + plan.path()).code, kDone);
+    EXPECT_THAT(say("simulate " + plan.path()).out, HasSubstr(" of weights in nf4; "));
+    expect_refused("export --to bridge-overrides " + plan.path(), "model.adapters: base = nf4 cannot be said to Megatron-Bridge");
+    expect_refused(job + ",base=nf4 --precision fp8-current", "frozen weights in nf4 next to quantised products (use --precision bf16)");
+    expect_refused(job + ",base=nf4 --engine mgplan", "frozen weights in nf4 (leave base out)");
+    expect_refused("simulate --world 8 --model mixtral-8x7b --lora base=nf4", "experts in nf4 (bitsandbytes leaves them in 16 bits");
+}
+
 TEST(LoraOption, IsPlannedExportedForBridgeAndForNothingElse) {
     const TempFile plan("lora_plan.json", "");
     const std::string save = " --top 1 --save-plan " + plan.path();

@@ -1,6 +1,7 @@
 #include "simulator/step_parts.hpp"
 
 #include <cmath>
+#include <limits>
 
 #include "tests/simulator/step_time_fixture.hpp"
 
@@ -187,6 +188,19 @@ TEST_F(DataParallelTime, AdamTouches42BytesOfItsShareAndZeroesEveryGradient) {
     EXPECT_DOUBLE_EQ(run().optimizer_seconds, (400e6 / 8 * 42 + 400e6 * 4) / 1e12);
     request.cuda_graphs = {CudaGraphScope::full_iteration};
     EXPECT_DOUBLE_EQ(run().optimizer_seconds, 400e6 / 8 * 42 / 1e12);
+}
+
+TEST_F(DataParallelTime, TheHostUpdatesItsShareOfTheParameters) {
+    request.engine = Engine::megatron;
+    workload.training.offload.optimizer = 0.5;
+    const double copies = run().optimizer_seconds;
+    calibration.host_updates = 1e8;
+    EXPECT_DOUBLE_EQ(run().optimizer_seconds, copies + 400e6 / 8 / 2 / 1e8);
+    workload.training.offload.optimizer = 0;
+    calibration.host_updates = std::numeric_limits<double>::infinity();
+    const double none = run().optimizer_seconds;
+    calibration.host_updates = 1e8;
+    EXPECT_DOUBLE_EQ(run().optimizer_seconds, none) << "nothing is on the host";
 }
 
 TEST_F(DataParallelTime, TheOwnEngineZeroesWhatRowsAreAddedTo) {

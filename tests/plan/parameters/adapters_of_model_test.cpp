@@ -41,11 +41,29 @@ TEST(Adapters, TargetsAreThoseNamed) {
     EXPECT_THAT(targets_in("qkv,latent,experts,fc1", tests::small_llama()), ElementsAre("qkv", "fc1"));
 }
 
+TEST(Adapters, FrozenWeightsMayBeInFourBits) {
+    EXPECT_EQ(parse_adapters("base=nf4", tests::small_llama(), "--lora"), (Adapters{.experts = false, .base = FrozenStorage::nf4}));
+    EXPECT_EQ(nf4_bytes(64 * 256), 64 * 256 / 2 + 256 + 4) << "4.127 bits a value";
+    EXPECT_EQ(nf4_bytes(3), 2 + 1 + 4);
+    ModelSpec model = tests::small_llama();
+    model.adapters = Adapters{.experts = false, .base = FrozenStorage::nf4};
+    TrainingSpec training;
+    EXPECT_THAT(adapter_obstacles(model, training, false), ElementsAre());
+    EXPECT_THAT(adapter_obstacles(model, training, true), ElementsAre(HasSubstr("frozen weights in nf4 (leave base out)")));
+    training.precision = Precision::fp8;
+    EXPECT_THAT(adapter_obstacles(model, training, false), ElementsAre(HasSubstr("next to quantised products")));
+    model = model::small_mixture();
+    model.adapters = Adapters{.base = FrozenStorage::nf4};
+    EXPECT_THAT(adapter_obstacles(model, {}, false), ElementsAre(HasSubstr("experts in nf4")));
+    EXPECT_EQ(model_from_json(model_to_json(model), "model").adapters, model.adapters);
+}
+
 TEST(Adapters, RefusesByNameWithWhatIsPossible) {
     const ModelSpec llama = tests::small_llama();
     EXPECT_THAT(refusal("rank=0", llama), HasSubstr("--lora: rank = '0' is out of range; give a whole number from 1"));
     EXPECT_THAT(refusal("alpha=x", llama), HasSubstr("--lora: alpha = 'x' is out of range"));
-    EXPECT_THAT(refusal("dropout=1", llama), HasSubstr("'dropout' is not known; write rank, alpha or targets"));
+    EXPECT_THAT(refusal("dropout=1", llama), HasSubstr("'dropout' is not known; write rank, alpha, targets or base"));
+    EXPECT_THAT(refusal("base=int8", llama), HasSubstr("--lora: base = 'int8' is not known; write base=nf4, or leave it out"));
     EXPECT_THAT(refusal("16", llama), HasSubstr("'16' is not known; write rank=16"));
     EXPECT_THAT(refusal("targets=experts", llama), HasSubstr("has no linear layer 'experts'; use qkv, proj, fc1, fc2"));
     EXPECT_THAT(refusal("rank=0,targets=lm_head", llama), testing::AllOf(HasSubstr("rank"), HasSubstr("lm_head")))

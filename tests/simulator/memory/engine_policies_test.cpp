@@ -137,6 +137,25 @@ TEST_F(Policies, MakeTheTablesGradientWhole) {
     EXPECT_GE(backward_peak(Piece::embedding), model.padded_vocab(1) * h * 2);
 }
 
+TEST_F(Policies, HoldAnUnpackedWeightNextToItsProduct) {
+    model.adapters = Adapters{.rank = 16};
+    const std::int64_t half = megatron()[static_cast<std::size_t>(Piece::dense)].forward.peak;
+    model.adapters->base = FrozenStorage::nf4;
+    const std::int64_t packed = megatron()[static_cast<std::size_t>(Piece::dense)].forward.peak;
+    EXPECT_GT(packed, half);
+    EXPECT_LE(packed, half + 4 * h * h * 2) << "the weight of one product at a time";
+    expect_balance(Piece::dense);
+}
+
+TEST_F(Policies, MakeNoGradientOfAFrozenVocabulary) {
+    const std::int64_t table = model.padded_vocab(1) * h * 2;
+    training.fused_cross_entropy = training.megatron.te_cross_entropy = true;
+    const std::int64_t trained = backward_peak(Piece::loss);
+    model.adapters = Adapters{};
+    EXPECT_LT(backward_peak(Piece::embedding), table);
+    EXPECT_LE(backward_peak(Piece::loss), trained - table);
+}
+
 TEST_F(Policies, CopyTheLogitsOfTheLossToFp32) {
     const std::int64_t logits = s * b * model.padded_vocab(1);
     EXPECT_EQ(kept_more(Piece::loss), 2 * logits) << "the softmax in fp32 in place of the logits";

@@ -69,6 +69,17 @@ TEST_F(Casts, AScaleOfTheTensorItselfIsLookedForInFront) {
     EXPECT_DOUBLE_EQ(bytes(Piece::dense, false, {"quantise_again"}), 2.0 * 4096 * (1024 + 4096));
 }
 
+TEST_F(Casts, FrozenWeightsIn4BitsAreUnpackedForEachProduct) {
+    workload.training.precision = Precision::bf16;
+    expect(bytes(Piece::dense, false, {"dequantise"}), 0);
+    workload.model.adapters = Adapters{.rank = 16, .base = FrozenStorage::nf4};
+    const double mlp = 2.0 * (nf4_bytes(4096 * 1024) + 2 * 4096 * 1024);
+    expect(bytes(Piece::dense, false, {"dequantise"}), mlp);
+    expect(bytes(Piece::dense, true, {"dequantise"}), mlp);  // for the gradients of inputs; adapters' own products read 16 bits
+    EXPECT_GT(bytes(Piece::attention, true, {"dequantise"}), 0);
+    expect(bytes(Piece::loss, false, {"dequantise"}), 0);
+}
+
 class MixtureCasts : public Casts {
 protected:
     MixtureCasts() : Casts(mixture(2)) {}
