@@ -16,13 +16,11 @@
 #include "planner/balanced_layout.hpp"
 #include "planner/exact_ranking.hpp"
 #include "planner/family_rows.hpp"
-#include "planner/family_set.hpp"
 #include "planner/host_optimizer.hpp"
 #include "planner/plan_families.hpp"
 #include "planner/pricer_pool.hpp"
-#include "planner/scaling.hpp"
-#include "planner/search_axes.hpp"
 #include "planner/sharded_jobs.hpp"
+#include "planner/slower_families.hpp"
 #include "planner/split_schedules.hpp"
 #include "simulator/cost_model.hpp"
 
@@ -591,26 +589,6 @@ SearchResult nearest_misses(const Workload& workload, const SearchSpace& space, 
     return found;
 }
 
-/// Adds to a bounded search's families and Pareto set those of all layouts with the first choice of each axis: layouts far from the best
-/// are not evaluated with every choice.
-void add_slower_families(const Workload& workload, const SearchSpace& space, const RankingOptions& options, SearchResult& found) {
-    SearchOptions asked;
-    asked.keep = asked.keep_nearest = 0;
-    asked.pareto = options.pareto;
-    asked.families = options.families;
-    asked.threads = options.threads;
-    asked.progress = options.progress;
-    SearchResult others = search(workload, first_choices(space), options.cost_model, asked);
-    ParetoSet pareto;
-    for (const auto* members : {&found.pareto, &others.pareto}) {
-        for (const RankedLayout& member : *members) pareto.offer(member);
-    }
-    found.pareto = pareto.layouts();
-    FamilySet families(std::move(found.families));
-    families.absorb(FamilySet(std::move(others.families)));
-    found.families = families.take();
-}
-
 /// Ranks the layouts that leave the headroom, or else all that fit, or finds the nearest misses.
 Ranking rank_or_miss(const Workload& workload, const SearchSpace& space, const RankingOptions& options) {
     const auto rank = [&](std::int64_t headroom, const RankingOptions& asked) {
@@ -645,7 +623,12 @@ Ranking rank_layouts(const Workload& workload, const SearchSpace& space, const R
     if (!(options.pareto || options.families) || ranking.search.bounded == 0 || ranking.search.best.empty()) return ranking;
     Workload searched = workload;
     searched.memory_limit = ranking.search.limit_bytes;
-    add_slower_families(searched, space, options, ranking.search);
+    SearchOptions asked;
+    asked.pareto = options.pareto;
+    asked.families = options.families;
+    asked.threads = options.threads;
+    asked.progress = options.progress;
+    add_slower_families(searched, space, options.cost_model, asked, ranking.search);
     return ranking;
 }
 
