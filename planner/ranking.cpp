@@ -11,6 +11,7 @@
 #include <span>
 #include <utility>
 
+#include "plan/allowed_processors.hpp"
 #include "plan/layout/layout_switches.hpp"
 #include "plan/text/errors.hpp"
 #include "planner/balanced_layout.hpp"
@@ -217,15 +218,24 @@ void keep_what_was_asked(const RankingOptions& options, SearchResult& found) {
     if (!options.families) found.families.clear();
 }
 
+/// Maximum number of threads that replay: an answer may need none of what the last of them replayed.
+constexpr int kMostReplaying = 4;
+
+std::size_t threads_of_replays(const RankingOptions& options) {
+    return static_cast<std::size_t>(std::min(options.threads > 0 ? options.threads : allowed_processors(), kMostReplaying));
+}
+
 /// Caches that repeated searches of a ranking share.
 struct Known {
     PricerPool pricers;
     simulator::CostModel model;
-    ReplayedMemories memories{model};
+    ReplayedMemories memories;
 
-    Known(const Workload& workload, const CostModelFactory& cost_model) : pricers(cost_model), model(workload) {}
+    Known(const Workload& workload, const RankingOptions& options)
+        : pricers(options.cost_model), model(workload), memories(model, threads_of_replays(options)) {}
     /// Shares the costs of layers with `other`, whose workload differs only in the sharding or the place of its state.
-    Known(const Workload& workload, const Known& other) : pricers(other.pricers.of_other_sharding()), model(workload, other.model) {}
+    Known(const Workload& workload, const RankingOptions& options, const Known& other)
+        : pricers(other.pricers.of_other_sharding()), model(workload, other.model), memories(model, threads_of_replays(options)) {}
 
     simulator::Prediction predict(const Layout& layout) { return {model.exact_time(layout), memories.of(layout)}; }
 };
@@ -379,8 +389,8 @@ public:
     Ranking run() {
         for (std::size_t i = 0; i < jobs_.size(); ++i) {
             const Known* shared = i == 0 ? shared_ : known_.front().get();
-            known_.push_back(shared != nullptr ? std::make_unique<Known>(jobs_[i].workload, *shared)
-                                               : std::make_unique<Known>(jobs_[i].workload, options_.cost_model));
+            known_.push_back(shared != nullptr ? std::make_unique<Known>(jobs_[i].workload, options_, *shared)
+                                               : std::make_unique<Known>(jobs_[i].workload, options_));
             rank(i);
         }
         if (all_.search.counts.legal == 0) refuse(narrowed_.front().workload, space_, all_.search);

@@ -124,7 +124,7 @@ private:
     std::int64_t least_bytes_ = 0;   ///< and of its bytes
 };
 
-/// Number of parts in the first round; each later round takes twice as many.
+/// Number of parts in the first round; each later round has double the number of the one before.
 constexpr std::size_t kFirstRound = 8;
 
 }  // namespace
@@ -139,7 +139,7 @@ void add_slower_families(const Workload& workload, const SearchSpace& space, con
     std::vector<LayoutCost> pricers{cost_model(workload)};
     while (pricers.size() < threads) pricers.push_back(pricers.front().another ? pricers.front().another() : cost_model(workload));
     std::vector<LegalTails> tails(threads, LegalTails(workload, first));
-    // Parts run in rounds: each knows the Pareto set of the rounds before it, so that the result does not depend on threads.
+    // A part starts with the Pareto set of earlier rounds, so that the result does not depend on threads.
     const std::vector<std::size_t> order = promising_first(parts);
     ParetoSet pareto;
     for (const RankedLayout& member : found.pareto) pareto.offer(member);
