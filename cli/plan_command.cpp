@@ -102,6 +102,8 @@ private:
 
     [[nodiscard]] bool studies() const { return job_.worlds.size() > 1 || values_.tokens; }
     [[nodiscard]] bool draws() const { return values_.html || console_.page; }
+    /// The page for a browser has none of the proposals below the table.
+    [[nodiscard]] bool prints_table() const { return options_.format() == Format::table && !console_.page; }
 
     void settle_job();
     void settle_ranking();
@@ -140,7 +142,7 @@ void PlanRun::settle_ranking() {
     if (values_.compare) ranking.compared = read_compared_layout(*values_.compare, search_.resolved().workload, values_.space, console_);
     search_.settle_ranking(options_.format() == Format::table);
     ranking.pareto = ranking.families = draws();
-    ranking.host_offload = options_.format() == Format::table && !studies();
+    ranking.host_offload = prints_table() && !studies();
 }
 
 /// Searches one world, or several.
@@ -193,11 +195,11 @@ int PlanRun::answer() {
     report_.search.seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
     if (values_.save_plan) save_picked(values_, search_.resolved(), report_, console_);
     if (draws()) {
-        std::string page = search_page_of(report_, model);
+        std::string page = search_page_of(report_, model, search_.ranking().threads);
         if (values_.html) write_search_page(*values_.html, page);
         if (console_.page) console_.page(std::move(page));
     }
-    if (options_.format() == Format::table && !report_.plans.empty() && !report_.scaling)
+    if (prints_table() && !report_.plans.empty() && !report_.scaling)
         report_.changes =
             planner::numeric_changes(search_.resolved().workload, report_.plans.front().layout, report_.plans.front().prediction);
     for (const auto& plan : report_.plans) hand_over_plan(console_, search_.resolved().workload, plan.layout, search_.resolved().batches);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <ostream>
 #include <string_view>
@@ -13,10 +14,12 @@
 #include "cli/layout_page.hpp"
 #include "cli/output_file.hpp"
 #include "cli/plan_file.hpp"
+#include "plan/allowed_processors.hpp"
 #include "plan/layout/switched_layout.hpp"
 #include "plan/text/text.hpp"
 #include "planner/plan_families.hpp"
 #include "planner/ranking.hpp"
+#include "planner/run_parallel.hpp"
 #include "planner/search_points.hpp"
 #include "planner/sharded_jobs.hpp"
 #include "reports/layout_fields.hpp"
@@ -131,14 +134,19 @@ NearestMiss nearest_miss(reports::PlanReport& report) {
     return miss;
 }
 
-std::string search_page_of(const reports::PlanReport& report, simulator::CostModel& model) {
-    reports::SearchPage page;
-    page.points = planner::search_points(report.workload, report.search);
+std::string search_page_of(const reports::PlanReport& report, simulator::CostModel& model, int threads) {
     constexpr std::size_t kSimulations = 5;
-    for (std::size_t i = 0; i < std::min(page.points.size(), kSimulations); ++i) {
-        const reports::PlannedLayout& plan = page.points[i].plan;
-        page.simulations.push_back(layout_page(model, report.workload, plan.layout, plan.prediction));
-    }
+    reports::SearchPage page;
+    page.points = planner::search_points(model, report.search, threads);
+    page.simulations.resize(std::min(page.points.size(), kSimulations));
+    std::vector<std::unique_ptr<simulator::CostModel>> models(page.simulations.size());
+    for (auto& one : models) one = std::make_unique<simulator::CostModel>(report.workload, model);
+    planner::run_parallel(page.simulations.size(), static_cast<std::size_t>(threads > 0 ? threads : allowed_processors()),
+                          [&](std::size_t i, std::size_t) {
+                              const reports::PlannedLayout& plan = page.points[i].plan;
+                              page.simulations[i] = layout_page(*models[i], report.workload, plan.layout, plan.prediction);
+                          },
+                          {});
     return reports::search_page(report, page);
 }
 

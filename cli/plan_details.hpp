@@ -29,8 +29,8 @@ struct NearestMiss {
 /// Adds the nearest misses to the report, and returns the nearest of them.
 [[nodiscard]] NearestMiss nearest_miss(reports::PlanReport& report);
 
-/// Returns the search as a page.
-[[nodiscard]] std::string search_page_of(const reports::PlanReport& report, simulator::CostModel& model);
+/// Returns the search as a page. `threads`: 0: allowed_processors().
+[[nodiscard]] std::string search_page_of(const reports::PlanReport& report, simulator::CostModel& model, int threads);
 
 /// Writes the page of --html, which Options::output_file() has tried. Throws RunError when it cannot be written.
 void write_search_page(const std::string& path, const std::string& page);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -117,6 +119,9 @@ std::vector<std::size_t> keep_fitting_when_replayed(SearchResult& found, Replaye
     std::vector<std::size_t> places;
     for (std::size_t place = 0; place < found.best.size() && !enough(kept); ++place) {
         RankedLayout& ranked = found.best[place];
+        const auto& dropped = found.too_large_replayed.nearest;
+        memories.prepare(std::span(found.best).subspan(place),
+                         dropped ? std::optional(std::max(found.limit_bytes, dropped->peak_bytes)) : std::nullopt);
         if (!fits_when_replayed(found, ranked, memories)) {
             drop_too_large(found, std::move(ranked), memories);
             continue;

@@ -11,18 +11,17 @@
 #include <span>
 #include <utility>
 
+#include "plan/allowed_processors.hpp"
 #include "plan/layout/layout_switches.hpp"
 #include "plan/text/errors.hpp"
 #include "planner/balanced_layout.hpp"
 #include "planner/exact_ranking.hpp"
 #include "planner/family_rows.hpp"
-#include "planner/family_set.hpp"
 #include "planner/host_optimizer.hpp"
 #include "planner/plan_families.hpp"
 #include "planner/pricer_pool.hpp"
-#include "planner/scaling.hpp"
-#include "planner/search_axes.hpp"
 #include "planner/sharded_jobs.hpp"
+#include "planner/slower_families.hpp"
 #include "planner/split_schedules.hpp"
 #include "simulator/cost_model.hpp"
 
@@ -219,15 +218,24 @@ void keep_what_was_asked(const RankingOptions& options, SearchResult& found) {
     if (!options.families) found.families.clear();
 }
 
+/// Maximum number of threads that replay: an answer may need none of what the last of them replayed.
+constexpr int kMostReplaying = 4;
+
+std::size_t threads_of_replays(const RankingOptions& options) {
+    return static_cast<std::size_t>(std::min(options.threads > 0 ? options.threads : allowed_processors(), kMostReplaying));
+}
+
 /// Caches that repeated searches of a ranking share.
 struct Known {
     PricerPool pricers;
     simulator::CostModel model;
-    ReplayedMemories memories{model};
+    ReplayedMemories memories;
 
-    Known(const Workload& workload, const CostModelFactory& cost_model) : pricers(cost_model), model(workload) {}
+    Known(const Workload& workload, const RankingOptions& options)
+        : pricers(options.cost_model), model(workload), memories(model, threads_of_replays(options)) {}
     /// Shares the costs of layers with `other`, whose workload differs only in the sharding or the place of its state.
-    Known(const Workload& workload, const Known& other) : pricers(other.pricers.of_other_sharding()), model(workload, other.model) {}
+    Known(const Workload& workload, const RankingOptions& options, const Known& other)
+        : pricers(other.pricers.of_other_sharding()), model(workload, other.model), memories(model, threads_of_replays(options)) {}
 
     simulator::Prediction predict(const Layout& layout) { return {model.exact_time(layout), memories.of(layout)}; }
 };
@@ -381,8 +389,8 @@ public:
     Ranking run() {
         for (std::size_t i = 0; i < jobs_.size(); ++i) {
             const Known* shared = i == 0 ? shared_ : known_.front().get();
-            known_.push_back(shared != nullptr ? std::make_unique<Known>(jobs_[i].workload, *shared)
-                                               : std::make_unique<Known>(jobs_[i].workload, options_.cost_model));
+            known_.push_back(shared != nullptr ? std::make_unique<Known>(jobs_[i].workload, options_, *shared)
+                                               : std::make_unique<Known>(jobs_[i].workload, options_));
             rank(i);
         }
         if (all_.search.counts.legal == 0) refuse(narrowed_.front().workload, space_, all_.search);
@@ -591,26 +599,6 @@ SearchResult nearest_misses(const Workload& workload, const SearchSpace& space, 
     return found;
 }
 
-/// Adds to a bounded search's families and Pareto set those of all layouts with the first choice of each axis: layouts far from the best
-/// are not evaluated with every choice.
-void add_slower_families(const Workload& workload, const SearchSpace& space, const RankingOptions& options, SearchResult& found) {
-    SearchOptions asked;
-    asked.keep = asked.keep_nearest = 0;
-    asked.pareto = options.pareto;
-    asked.families = options.families;
-    asked.threads = options.threads;
-    asked.progress = options.progress;
-    SearchResult others = search(workload, first_choices(space), options.cost_model, asked);
-    ParetoSet pareto;
-    for (const auto* members : {&found.pareto, &others.pareto}) {
-        for (const RankedLayout& member : *members) pareto.offer(member);
-    }
-    found.pareto = pareto.layouts();
-    FamilySet families(std::move(found.families));
-    families.absorb(FamilySet(std::move(others.families)));
-    found.families = families.take();
-}
-
 /// Ranks the layouts that leave the headroom, or else all that fit, or finds the nearest misses.
 Ranking rank_or_miss(const Workload& workload, const SearchSpace& space, const RankingOptions& options) {
     const auto rank = [&](std::int64_t headroom, const RankingOptions& asked) {
@@ -645,7 +633,12 @@ Ranking rank_layouts(const Workload& workload, const SearchSpace& space, const R
     if (!(options.pareto || options.families) || ranking.search.bounded == 0 || ranking.search.best.empty()) return ranking;
     Workload searched = workload;
     searched.memory_limit = ranking.search.limit_bytes;
-    add_slower_families(searched, space, options, ranking.search);
+    SearchOptions asked;
+    asked.pareto = options.pareto;
+    asked.families = options.families;
+    asked.threads = options.threads;
+    asked.progress = options.progress;
+    add_slower_families(searched, space, options.cost_model, asked, ranking.search);
     return ranking;
 }
 

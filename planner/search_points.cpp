@@ -1,11 +1,13 @@
 #include "planner/search_points.hpp"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
+#include "plan/allowed_processors.hpp"
 #include "planner/plan_families.hpp"
+#include "planner/run_parallel.hpp"
 #include "planner/search.hpp"
-#include "simulator/cost_model.hpp"
 
 namespace mgplan::planner {
 namespace {
@@ -60,18 +62,31 @@ std::vector<Chosen> other_pareto_points(const SearchResult& found, const std::ve
 /// Adds the predictions of points in their order, with event simulation as long as passes allow.
 class PointPredictions {
 public:
-    explicit PointPredictions(const Workload& workload) : model_(workload) {}
+    PointPredictions(simulator::CostModel& model, int threads)
+        : models_{&model}, threads_(static_cast<std::size_t>(threads > 0 ? threads : allowed_processors())) {}
 
     std::vector<SearchPoint> of(const std::vector<Chosen>& chosen) {
         std::vector<SearchPoint> points;
         for (const auto& [ranked, members, rank] : chosen) {
             passes_ += simulator::CostModel::passes(ranked->layout);
             const bool replayed = count_++ < kMostReplayedPoints && passes_ <= kPassesOfPoints;
-            simulator::Prediction prediction =
-                replayed ? model_.predict_exactly(ranked->layout)
-                         : simulator::Prediction{model_.estimate_time(ranked->layout), model_.memory(ranked->layout)};
-            points.push_back({PlannedLayout{ranked->layout, std::move(prediction), rank, {}}, members, replayed});
+            points.push_back({PlannedLayout{ranked->layout, {}, rank, {}}, members, replayed});
         }
+        // Replays take much longer than estimates.
+        const auto first_estimated = std::ranges::find(points, false, &SearchPoint::replayed);
+        const auto replays = static_cast<std::size_t>(first_estimated - points.begin());
+        const std::size_t blocks = (points.size() - replays + kEstimatesOfBlock - 1) / kEstimatesOfBlock;
+        while (models_.size() < std::min(threads_, replays + blocks)) {
+            others_.push_back(std::make_unique<simulator::CostModel>(models_.front()->workload(), *models_.front()));
+            models_.push_back(others_.back().get());
+        }
+        run_parallel(replays + blocks, models_.size(),
+                     [&](std::size_t part, std::size_t thread) {
+                         const std::size_t first = part < replays ? part : replays + (part - replays) * kEstimatesOfBlock;
+                         const std::size_t end = part < replays ? part + 1 : std::min(points.size(), first + kEstimatesOfBlock);
+                         for (std::size_t i = first; i < end; ++i) predict(points[i], *models_[thread]);
+                     },
+                     {});
         // A replay may change the order of points that the ranking has not replayed.
         const auto behind =
             std::stable_partition(points.begin(), points.end(), [](const SearchPoint& point) { return point.plan.rank > 0; });
@@ -82,18 +97,27 @@ public:
     }
 
 private:
-    simulator::CostModel model_;
-    std::size_t count_ = 0;
+    static constexpr std::size_t kEstimatesOfBlock = 256;
+
+    static void predict(SearchPoint& point, simulator::CostModel& model) {
+        const Layout& layout = point.plan.layout;
+        point.plan.prediction =
+            point.replayed ? model.predict_exactly(layout) : simulator::Prediction{model.estimate_time(layout), model.memory(layout)};
+    }
+
+    std::vector<std::unique_ptr<simulator::CostModel>> others_;
+    std::vector<simulator::CostModel*> models_;  ///< by thread
+    std::size_t threads_, count_ = 0;
     std::int64_t passes_ = 0;
 };
 
 }  // namespace
 
-std::vector<SearchPoint> search_points(const Workload& workload, const SearchResult& found, std::size_t most) {
+std::vector<SearchPoint> search_points(simulator::CostModel& model, const SearchResult& found, int threads, std::size_t most) {
     std::vector<Chosen> families = points_of_families(found);
     const std::vector<Chosen> others = other_pareto_points(found, families);
     families.resize(std::min(families.size(), most));
-    PointPredictions predictions(workload);
+    PointPredictions predictions(model, threads);
     std::vector<SearchPoint> points = predictions.of(families);
     for (SearchPoint& point : predictions.of(others)) points.push_back(std::move(point));
     return points;

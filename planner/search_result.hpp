@@ -62,7 +62,7 @@ struct RankedLayout {
 /// A family of fitting layouts (plan_families.hpp).
 struct FamilyPoint {
     RankedLayout fastest;      ///< its fastest member
-    std::int64_t members = 0;  ///< number that fit
+    std::int64_t members = 0;  ///< number found to fit; at most all that fit if bounds kept some from being evaluated
 };
 
 /// A cost model's fast estimate of a layout's time.

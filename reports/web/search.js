@@ -29,7 +29,7 @@
     {name: "vs #1", key: i => c.seconds[i], text: i => i === 0 ? "" : percent(c.seconds[i] / first - 1), always: true, title: "time against the first"},
     {name: "tok/s", key: i => -c.seconds[i], text: i => Math.round(data.tokens / c.seconds[i]).toLocaleString("en"), always: true, title: "tokens per second and GPU"},
     {name: "GiB", key: i => c.mib[i], text: i => gib(c.mib[i]).toFixed(1), always: true, both: true, title: "memory of the fullest GPU"},
-    {name: "layouts", key: i => c.members[i], text: i => c.members[i] || "–", always: true, title: "fitting layouts of the family; P: another member of a family, on the Pareto line"}];
+    {name: "layouts", key: i => c.members[i], text: i => c.members[i] || "–", always: true, title: "layouts of the family found to fit; P: another member of a family, on the Pareto line"}];
   const same = [];
   const columns = all.filter(column => {
     if (!column.values) return true;
@@ -161,7 +161,7 @@
       make("p", {}, seconds(c.seconds[i]) + " s per iteration" + (i ? ", " + percent(c.seconds[i] / first - 1) + " against #1" : ", the first")),
       make("p", {className: free(i) < 0 ? "over" : ""}, gib(c.mib[i]).toFixed(1) + " of " + gib(data.limit).toFixed(1) + " GiB, " +
         (free(i) < 0 ? "does not fit with its allocator replayed" : free(i).toFixed(1) + " GiB free")),
-      make("p", {className: "faint"}, (c.members[i] ? c.members[i].toLocaleString("en") + (c.members[i] === 1 ? " layout of this family fits" : " layouts of this family fit") : "on the Pareto line, not the fastest of its family") +
+      make("p", {className: "faint"}, (c.members[i] ? c.members[i].toLocaleString("en") + (c.members[i] === 1 ? " layout of this family was found to fit" : " layouts of this family were found to fit") : "on the Pareto line, not the fastest of its family") +
         (c.replayed[i] ? "" : "; time and memory as the search estimates them")),
       terms("time", data.timeTerms, time(i), time(0), "s", digits, c.seconds[i], c.seconds[0]),
       terms("memory", data.memoryTerms, memory(i), memory(0), "GiB", 2, sum(memory(i)), sum(memory(0))));

@@ -25,7 +25,8 @@ Ranking ranked(const Workload& work) {
 TEST(SearchPoints, AreTheFamiliesAndTheParetoSetBestFirst) {
     const Workload work = workload_of("llama3-8b", 16);
     const Ranking ranking = ranked(work);
-    const std::vector<SearchPoint> points = search_points(work, ranking.search);
+    simulator::CostModel model(work);
+    const std::vector<SearchPoint> points = search_points(model, ranking.search);
     const auto is_family = [](const SearchPoint& point) { return point.members > 0; };
     ASSERT_EQ(std::count_if(points.begin(), points.end(), is_family), std::ssize(ranking.search.families));
     std::int64_t members = 0;
@@ -63,21 +64,22 @@ TEST(SearchPoints, AreTheFamiliesAndTheParetoSetBestFirst) {
 TEST(SearchPoints, OfManyKeepTheBest) {
     const Workload work = workload_of("llama3-8b", 16);
     const Ranking ranking = ranked(work);
-    const std::vector<SearchPoint> all = search_points(work, ranking.search), few = search_points(work, ranking.search, 5);
+    simulator::CostModel model(work);
+    const std::vector<SearchPoint> all = search_points(model, ranking.search), few = search_points(model, ranking.search, 1, 5);
     ASSERT_EQ(std::count_if(few.begin(), few.end(), [](const auto& point) { return point.members > 0; }), 5);
     for (std::size_t i = 0; i < ranking.plans.size(); ++i) EXPECT_EQ(few[i].plan.layout, all[i].plan.layout);
     SearchResult nothing;
-    EXPECT_TRUE(search_points(work, nothing).empty());
+    EXPECT_TRUE(search_points(model, nothing).empty());
 }
 
 TEST(SearchPoints, BeyondTheReplaysHaveTheTimeOfTheSearch) {
     // A batch this large makes each iteration long: few are replayed.
     Workload work = workload_of("llama3-8b", 16, "dgx-h100", 65536);
     const Ranking ranking = ranked(work);
-    const std::vector<SearchPoint> points = search_points(work, ranking.search);
+    simulator::CostModel model(work);
+    const std::vector<SearchPoint> points = search_points(model, ranking.search);
     const auto estimated = std::find_if(points.begin(), points.end(), [](const auto& point) { return !point.replayed; });
     ASSERT_NE(estimated, points.end());
-    simulator::CostModel model(work);
     EXPECT_EQ(estimated->plan.prediction.time.iteration_seconds, model.estimate_seconds(estimated->plan.layout));
     EXPECT_TRUE(points.front().replayed);
 }

@@ -2,11 +2,14 @@
 
 #include <atomic>
 #include <chrono>
+#include <optional>
+#include <span>
 #include <thread>
 
 #include <gtest/gtest.h>
 
 #include "planner/pricer_pool.hpp"
+#include "planner/replayed_memories.hpp"
 #include "planner/search.hpp"
 #include "planner/search_axes.hpp"
 #include "planner/simulator_cost.hpp"
@@ -158,6 +161,24 @@ TEST(SearchThreads, MayOutnumberTheWork) {
     const auto result = search(work, SearchSpace{}, simulator_cost_model(), options);
     EXPECT_GT(result.feasible, 0);
     EXPECT_EQ(result.threads, 1);
+}
+
+TEST(SearchThreads, ReplayWhatOneReplays) {
+    const Workload work = workload_of("llama3-8b", 16);
+    SearchOptions options;
+    options.keep = 8;
+    const std::vector<RankedLayout> best = search(work, SearchSpace{}, simulator_cost_model(), options).best;
+    ASSERT_EQ(best.size(), 8U);
+    simulator::CostModel one(work), several(work);
+    ReplayedMemories alone(one), together(several, 3);
+    const std::int64_t limit = alone.of(best[4].layout).deciding_bytes();  // some of them exceed it
+    for (std::size_t i = 0; i < best.size(); ++i) {
+        const bool asks_limit = i % 2 == 1;
+        together.prepare(std::span(best).subspan(i), asks_limit ? std::optional(limit) : std::nullopt);
+        const Layout& layout = best[i].layout;
+        EXPECT_TRUE(!asks_limit || together.exceeds(layout, limit) == alone.exceeds(layout, limit)) << fingerprint(layout);
+        EXPECT_EQ(together.of(layout).deciding_bytes(), alone.of(layout).deciding_bytes()) << fingerprint(layout);
+    }
 }
 
 }  // namespace
