@@ -60,7 +60,6 @@ enum class PartRole : std::uint8_t {
     mixture,       ///< a feed-forward of experts
     stream_maps,   ///< mixes residual streams into the halves and back
     word_choice,   ///< chooses experts by words
-    shared,        ///< outside the layers, and more than one of them reads it
 };
 
 /// One kind of part.

@@ -120,7 +120,7 @@ constexpr std::array kAttentionKinds{PartKind{"attention", kAttentionSizes, atte
                                      PartKind{"gemma_attention", kGemmaSizes, tensors_of<GemmaAttention>, PartRole::mixer},
                                      PartKind{"gemma3n_layer", kGemma3nSizes, gemma3n_tensors, PartRole::mixer},
                                      PartKind{"stream_ends", kStreamEndSizes, stream_end_tensors},
-                                     PartKind{"layer_input_norm", kInputNormSizes, input_norm_tensors, PartRole::shared},
+                                     PartKind{"layer_input_norm", kInputNormSizes, input_norm_tensors},
                                      PartKind{"latent_attention", kLatentSizes, latent_tensors, PartRole::mixer},
                                      PartKind{"compressed_attention", kCompressedSizes, tensors_of<CompressedAttention>, PartRole::mixer},
                                      PartKind{"indexer", kIndexerSizes, indexer_tensors}};

@@ -109,7 +109,7 @@ constexpr std::array kRecurrentKinds{
     PartKind{"mamba2", kMamba2Sizes, mamba2_tensors<Mamba2>, PartRole::mixer},
     PartKind{"attention_beside_mamba2", kBesideSizes, mamba2_tensors<AttentionBesideMamba2>, PartRole::mixer},
     PartKind{"shared_block_mamba2", kSharedMambaSizes, mamba2_tensors<SharedBlockMamba2>, PartRole::mixer},
-    PartKind{"shared_block", kSharedBlockSizes, shared_block_tensors, PartRole::shared},
+    PartKind{"shared_block", kSharedBlockSizes, shared_block_tensors},
     PartKind{"gated_delta_net", kDeltaSizes, tensors_of<GatedDeltaNet>, PartRole::mixer},
     PartKind{"short_convolution", kShortConvSizes, short_conv_tensors, PartRole::mixer},
     PartKind{"kimi_delta_attention", kKimiSizes, kimi_tensors, PartRole::mixer},

@@ -6,6 +6,7 @@
 
 #include <fmt/core.h>
 
+#include "plan/model/layers_of_model.hpp"
 #include "plan/parameters/member_fields.hpp"
 #include "plan/parameters/model_adapter.hpp"
 #include "plan/parts/model_parts.hpp"
@@ -169,20 +170,12 @@ std::optional<Layer> layer_of_parts(const ModelSpec& spec, const std::vector<Lay
     return layer;
 }
 
-/// True if the parts outside the layers are the final norm, what this layer reads there, and what other layers may read.
-bool finds_what_it_reads(const Layer& layer, const ModelSpec& model, const std::vector<LayerPart>& outside) {
-    const std::vector<ExplicitPart> read = explicit_parts(parts_beside({layer}, layer.norms.norm, model));
-    std::vector<ExplicitPart> rest = explicit_parts(outside);
-    if (const auto* reader = std::get_if<SharedBlockMamba2>(layer.mixer ? &*layer.mixer : nullptr)) {
-        const auto place = static_cast<std::size_t>(reader->block.number);
-        if (place >= rest.size() || rest[place] != read.front()) return false;
-    }
-    for (const ExplicitPart& part : read) {
-        const auto found = std::find(rest.begin(), rest.end(), part);
-        if (found == rest.end()) return false;
-        rest.erase(found);
-    }
-    return std::all_of(rest.begin(), rest.end(), [](const ExplicitPart& part) { return part.kind->role == PartRole::shared; });
+/// True if the parts outside the layers are those that typed layers read there, and the final norm.
+bool has_what_layers_read(const ModelSpec& model, const std::vector<LayerPart>& outside) {
+    const std::vector<Layer> kinds = typed_kinds(model);
+    const std::vector<ExplicitPart> read = explicit_parts(parts_beside(kinds, kinds.front().norms.norm, model)),
+                                    given = explicit_parts(outside);
+    return std::is_permutation(read.begin(), read.end(), given.begin(), given.end());
 }
 
 void check_parts(const std::vector<LayerPart>& parts, const std::string& where, Problems& problems) {
@@ -195,17 +188,15 @@ void set_kinds(ModelSpec& model, const ModelParts& parts) {
     const auto counted = [&](const LayerComposition& kind) {
         return kind.counted.empty() ? parts_tensors(kind.parts, model.hidden) : kind.counted;
     };
-    bool typed = true, finds_all = true;
     for (std::size_t i = 0; i < parts.kinds.size(); ++i) {
         Layer& kind = model.kinds[i].layer;
         if (std::optional<Layer> layer = layer_of_parts(model, parts.kinds[i].parts))
             kind = *std::move(layer);
         else
             kind.counted = counted(parts.kinds[i]);
-        typed = typed && (kind.mixer || kind.feed_forward);
-        finds_all = finds_all && typed && finds_what_it_reads(with_fields(model, kind, 0), model, parts.outside);
     }
-    if (!parts.kinds.empty() && finds_all && model.counted.empty()) return;
+    const bool typed = !parts.kinds.empty() && !has_counted_layers(model);
+    if (typed && model.counted.empty() && has_what_layers_read(model, parts.outside)) return;
     for (CountedTensor& tensor : parts_tensors(parts.outside, model.hidden)) model.counted.push_back(std::move(tensor));
     if (!typed || !model.counted.empty()) return;
     // Nothing is outside, not even a final norm.

@@ -49,14 +49,10 @@ void write(const LatentAttention& attention, const Layer& /*layer*/, LayerPart& 
     state_size(part, "latent_norms", attention.latent_norms ? 1 : 0);
 }
 
-void write(const GemmaAttention& attention, const Layer& layer, LayerPart& part) {
-    write_sizes(attention, part);
-    part.sizes["window"] = layer.window;
-}
-
-void write(const CompressedAttention& attention, const Layer& layer, LayerPart& part) {
-    write_sizes(attention, part);
-    part.sizes["window"] = layer.window;
+template <class Kind>
+void write(const Kind& mixer, const Layer& layer, LayerPart& part) {
+    write_sizes(mixer, part);
+    if (stated_sizes(part, 0).has("window")) part.sizes["window"] = layer.window;
 }
 
 void write(const Gemma3nLayer& mixer, const Layer& layer, LayerPart& part) {
@@ -92,11 +88,6 @@ void write(const SharedBlockMamba2& mixer, const Layer& layer, LayerPart& part) 
     write(mixer.mamba2, layer, part);
     part = activated(part, mixer.block.activation);
     part.sizes["positions"] = mixer.block.rotary ? 2 : 1;
-}
-
-template <class Kind>
-void write(const Kind& mixer, const Layer& /*layer*/, LayerPart& part) {
-    write_sizes(mixer, part);
 }
 
 void add_parts(const Mlp& mlp, std::int64_t /*hidden*/, const Norm& /*norm*/, std::vector<LayerPart>& parts) {
