@@ -141,7 +141,7 @@ void add_mtp_features(std::vector<std::string>& features, const ModelSpec& model
     }
 }
 
-/// Adds features that layers described by parts are not computed with.
+/// Adds features that layers of several kinds are not computed with.
 void add_composed_features(std::vector<std::string>& features, const ModelSpec& model, const Layout& layout) {
     const std::vector<std::string> obstacles = obstacles_of_kinds(model, layout.sizes);
     features.insert(features.end(), obstacles.begin(), obstacles.end());

@@ -148,12 +148,10 @@ void add_fields(LatentAttention& attention, const ModelSpec& spec, std::int64_t 
     if (spec.position == PositionEmbedding::none) attention.rotary.reset();
 }
 
-void add_fields(GemmaAttention& attention, const ModelSpec& spec, std::int64_t /*number*/) {
-    attention.rotary = rotary_of_all(spec);
-}
-
-void add_fields(CompressedAttention& attention, const ModelSpec& spec, std::int64_t /*number*/) {
-    attention.rotary = rotary_of_all(spec);
+/// Gemma's and compressed attention always rotate; mixers without attention have nothing from fields.
+template <class Kind>
+void add_fields(Kind& mixer, const ModelSpec& spec, std::int64_t /*number*/) {
+    if constexpr (requires { mixer.rotary; }) mixer.rotary = rotary_of_all(spec);
 }
 
 void add_fields(Mlp& mlp, const ModelSpec& spec, std::int64_t /*number*/) {
@@ -188,9 +186,6 @@ void add_fields(Mixture& mixture, const ModelSpec& spec, std::int64_t /*number*/
     fields.choosing_words = mixture.choosing_words;
     mixture = std::move(fields);
 }
-
-template <class Kind>
-void add_fields(Kind& /*mixer*/, const ModelSpec& /*spec*/, std::int64_t /*number*/) {}
 
 /// A layer as the list of its tensors.
 Layer counted_layer(const ModelSpec& spec, std::int64_t number) {

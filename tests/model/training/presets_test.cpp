@@ -11,6 +11,7 @@
 #include "model/communicator/recording_communicator.hpp"
 #include "model/meta/meta_device.hpp"
 #include "model/training/rank_trainer.hpp"
+#include "plan/model/layers_of_model.hpp"
 
 namespace mgplan::model::presets_test {
 namespace {
