@@ -9,8 +9,7 @@
 #include "formats/megatron/megatron_arguments.hpp"
 #include "formats/megatron/megatron_job.hpp"
 #include "plan/layout/unpredicted_shards.hpp"
-#include "plan/model/layer_parts.hpp"
-#include "plan/parameters/composed_layer.hpp"
+#include "plan/parameters/model_adapter.hpp"
 #include "plan/parameters/parameters.hpp"
 #include "plan/text/errors.hpp"
 #include "plan/text/text.hpp"
@@ -19,27 +18,6 @@
 
 namespace mgplan::cli {
 namespace {
-
-/// A part with every size that it leaves to its fallback.
-void state_all_sizes(LayerPart& part) {
-    for (const PartSize& size : find_part_kind(part.kind)->sizes) part.sizes[std::string(size.name)] = part_size(part, size.name);
-}
-
-/// Layers that parts describe in one form: fields as the parts have them, all sizes stated, kinds without names.
-void make_parts_comparable(ModelSpec& model) {
-    model = with_stated_fields(model);
-    for (LayerComposition& kind : model.compositions) {
-        kind.name.clear();
-        std::optional<std::int64_t> activation;  // of experts, which later feed-forward parts share
-        for (LayerPart& part : kind.parts) {
-            state_all_sizes(part);
-            const PartRole role = traits_of(part).role;
-            if (role == PartRole::feed_forward && activation) part.sizes["activation"] = *activation;
-            if (role == PartRole::mixture) activation = part.sizes["activation"];
-        }
-    }
-    for (LayerPart& part : model.beside_layers) state_all_sizes(part);
-}
 
 /// Returns true if both splits put the same layers on every stage, however they were specified.
 bool same_chunks(const StageSplit& one, const StageSplit& other) {
@@ -100,8 +78,9 @@ Plan comparable(Plan plan, const Plan& original) {
     // Written without the checks that such a graph has no room for.
     if (original.layout.cuda_graphs.contains(CudaGraphScope::full_iteration)) plan.training.megatron.gradient_checks = said.gradient_checks;
     if (model.mtp_layers == 0) model.mtp_loss_factor = ModelSpec{}.mtp_loss_factor;
-    if (!model.compositions.empty()) {
-        make_parts_comparable(model);
+    if (!model.kinds.empty()) {
+        model = with_stated_fields(model);
+        for (NamedLayer& kind : model.kinds) kind.name.clear();
         // A pattern's | gives the split of the layers, but not the options that led to it.
         if (same_chunks(*plan.layout.split, *original.layout.split)) plan.layout.split = original.layout.split;
     }

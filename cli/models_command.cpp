@@ -196,7 +196,7 @@ Table facts(const Job& job, bool plain) {
     row("layers", plain ? std::to_string(model.layers) : fmt::format("{}: {}", model.layers, reports::layers_by_kind_text(model)));
     if (model.mtp_layers > 0) row("layers of multi-token prediction", std::to_string(model.mtp_layers));
     row("hidden size", std::to_string(model.hidden));
-    const bool described = model.compositions.empty();
+    const bool described = model.kinds.empty();
     if (described) row("attention", attention_text(model));
     if (described) row("MLP", fmt::format("{}, {}{}", model.ffn, name_of(model.activation), model.gated_mlp ? ", gated" : ""));
     if (model.moe) {

@@ -15,7 +15,7 @@ namespace mgplan::cli {
 /// the file in messages. The caller checks rules between layout and model.
 [[nodiscard]] Plan read_plan(const std::string& path, const std::string& option = "plan");
 
-/// Does the same, and throws ConfigError for a model with layers that have no price (plan/model/layer_parts.hpp, refuse_counted_only()).
+/// Does the same, and throws ConfigError for a model with layers that have no price (refuse_counted_only()).
 [[nodiscard]] Plan read_priced_plan(const std::string& path, const std::string& option = "plan");
 
 /// Does the same as read_plan() for the plan that the positional PLAN of a command names, or whose text it was given as `text`.

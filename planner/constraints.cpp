@@ -10,7 +10,7 @@
 #include "plan/graphs/graph_scopes.hpp"
 #include "plan/layout/layout_schedule.hpp"
 #include "plan/layout/world_division.hpp"
-#include "plan/model/layer_parts.hpp"
+#include "plan/model/layers_of_model.hpp"
 #include "plan/parameters/adapters_of_model.hpp"
 #include "plan/parameters/composed_layer.hpp"
 #include "plan/parameters/parameters.hpp"
@@ -26,9 +26,9 @@ std::string does_not_divide(std::string_view field, std::int64_t value, std::str
     return fmt::format("{} = {} does not divide {} = {}; use {}", field, value, what, n, usable_divisors(n, world));
 }
 
-/// False: the layers are compositions, which determine their own divisors (plan/parameters/composed_layer.hpp).
+/// False: the layers are of several kinds, which determine their own divisors (plan/parameters/composed_layer.hpp).
 bool has_plain_layers(const ModelSpec& model) {
-    return model.compositions.empty();
+    return model.kinds.empty();
 }
 
 std::int64_t tp_stride(const Layout& layout) {
@@ -80,7 +80,7 @@ std::string tp_domain_message(const Workload& work, const Layout& layout) {
 std::vector<std::string> graph_problems(const Workload& work, const Layout& layout) {
     Problems problems;
     if (!layout.cuda_graphs.empty()) check_scopes_of_model(layout.cuda_graphs, work.model, problems);
-    if (layout.engine == Engine::mgplan && !work.model.compositions.empty() && !layout.cuda_graphs.empty() &&
+    if (layout.engine == Engine::mgplan && !work.model.kinds.empty() && !layout.cuda_graphs.empty() &&
         !layout.cuda_graphs.contains(CudaGraphScope::full_iteration))
         problems.add(
             "cuda graphs: engine mgplan captures no single layers of {}, which parts describe; use full_iteration or none, or "
@@ -182,13 +182,13 @@ std::vector<std::string> obstacles_of_tp(W w, L l) {
     if (has_plain_layers(w.model)) return {};
     ParallelSizes sizes = l.sizes;
     sizes.cp = 1;
-    return obstacles_of_compositions(w.model, sizes);
+    return obstacles_of_kinds(w.model, sizes);
 }
 
 /// Further obstacles due to cp.
 std::vector<std::string> obstacles_of_cp(W w, L l) {
     if (has_plain_layers(w.model) || l.sizes.cp == 1) return {};
-    std::vector<std::string> all = obstacles_of_compositions(w.model, l.sizes);
+    std::vector<std::string> all = obstacles_of_kinds(w.model, l.sizes);
     const std::vector<std::string> known = obstacles_of_tp(w, l);
     std::erase_if(all, [&](const std::string& one) { return std::find(known.begin(), known.end(), one) != known.end(); });
     return all;
@@ -210,7 +210,7 @@ bool main_branch_streams(W w, L l) {
 
 /// True if attention has latents that are projected up (RecomputeModule::mla_up_proj).
 bool projects_latents(const ModelSpec& model) {
-    return model.mla.has_value() || has_part_with(model, &PartTraits::projects_latents);
+    return model.mla.has_value() || has_mixer_with(model, &MixerTraits::projects_latents);
 }
 
 /// Number of layers routed by token id (always the first layers) that Megatron-LM would place after the stage with the token ids.
@@ -220,12 +220,6 @@ std::int64_t word_layers_behind_words(W w, L l) {
     for (std::int64_t layer = l.split->chunk(0, 0).decoders; layer < w.model.layers; ++layer)
         behind += chooses_by_words(w.model, layer) ? 1 : 0;
     return behind;
-}
-
-/// True if layers share blocks of weights, keys, or inputs from the embeddings.
-bool shares_weights(const ModelSpec& model) {
-    return has_keys_taken_over(model) || std::any_of(model.beside_layers.begin(), model.beside_layers.end(),
-                                                     [](const LayerPart& part) { return traits_of(part).shared; });
 }
 
 constexpr auto kRules = std::to_array<Rule>({
@@ -315,7 +309,7 @@ constexpr auto kRules = std::to_array<Rule>({
      true},
     // Stages would have to sum the gradients of shared weights and forward keys and embeddings; no method is published.
     {"shared_weights_on_one_stage", "what layers share over pipeline stages", Level::pipeline,
-     [](W w, L l) { return l.sizes.pp > 1 && shares_weights(w.model); },
+     [](W w, L l) { return l.sizes.pp > 1 && shares_between_layers(w.model); },
      [](W, L l) { return fmt::format("pp = {} over weights, keys or inputs that layers share (Zamba2, Gemma 3n and 4); use pp 1", l.sizes.pp); }},
     // Megatron-LM arguments.py, validate_args: PyTorch's FSDP2 shards whole layers and supports neither stages nor experts' ranks.
     {"fsdp2_without_pipeline", "PyTorch FSDP2 with a pipeline", Level::pipeline,
@@ -497,7 +491,7 @@ constexpr auto kRules = std::to_array<Rule>({
     {"compressed_attention_is_kept", "recompute of compressed attention's core", Level::recompute,
      [](W w, L l) {
          return l.recompute == Recompute::selective && l.recompute_modules.contains(RecomputeModule::core_attn) &&
-                has_part_with(w.model, &PartTraits::keeps_core);
+                has_mixer_with(w.model, &MixerTraits::keeps_core);
      },
      [](W, L) {
          return std::string(

@@ -11,7 +11,7 @@
 #include "plan/cluster/nvlink_domains.hpp"
 #include "plan/graphs/graph_scopes.hpp"
 #include "plan/layout/layout_switches.hpp"
-#include "plan/model/layer_parts.hpp"
+#include "plan/model/layers_of_model.hpp"
 #include "plan/parameters/composed_layer.hpp"
 #include "plan/parameters/layer_kinds.hpp"
 #include "plan/text/text.hpp"
@@ -220,7 +220,7 @@ std::vector<EnumSet<CudaGraphScope>> graph_sets(const Workload& workload, Engine
     using Scope = CudaGraphScope;
     const ModelSpec& model = workload.model;
     // Not captured (model/training/training_task.cpp).
-    if (engine == Engine::mgplan && (model.mtp_layers > 0 || !model.compositions.empty())) return {};
+    if (engine == Engine::mgplan && (model.mtp_layers > 0 || !model.kinds.empty())) return {};
     Problems problems;
     check_scopes_of_model(usual_graph_scopes(model), model, problems);
     if (!problems.empty() || model.streams() > 1) return {};

@@ -15,7 +15,7 @@
 #include "plan/layout/layout_switches.hpp"
 #include "plan/layout/megatron_offload.hpp"
 #include "plan/layout/unpredicted_shards.hpp"
-#include "plan/model/layer_parts.hpp"
+#include "plan/model/layers_of_model.hpp"
 #include "plan/parameters/layer_kinds.hpp"
 #include "plan/text/errors.hpp"
 #include "plan/training/own_offload.hpp"
@@ -323,10 +323,10 @@ constexpr auto kSwitchRules = std::to_array<Rule>({
     {"packed_lengths_need_fused_attention", "documents of several lengths where nothing computes them", Level::switches,
      [](W w, L l) {
          return !w.batch.lengths.empty() && (l.engine != Engine::megatron || w.training.attention == AttentionBackend::unfused ||
-                                             has_part_with(w.model, &PartTraits::joins_documents));
+                                             has_mixer_with(w.model, &MixerTraits::joins_documents));
      },
      [](W w, L l) {
-         if (has_part_with(w.model, &PartTraits::joins_documents))
+         if (has_mixer_with(w.model, &MixerTraits::joins_documents))
              return std::string(
                  "--lengths packs documents, which the prediction of compressed attention does not tell apart; leave it out");
          if (l.engine != Engine::megatron)

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "plan/model/layer_parts.hpp"
+#include "plan/model/layers_of_model.hpp"
 #include "plan/parameters/layer_kinds.hpp"
 #include "plan/text/embedded_files.hpp"
 #include "plan/text/json_reader.hpp"

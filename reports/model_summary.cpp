@@ -30,9 +30,9 @@ ParameterCount mtp_layer(const ModelSpec& model) {
 std::vector<LayerCount> layers_by_kind(const ModelSpec& model) {
     std::vector<LayerCount> kinds;
     for (std::int64_t layer = 0; layer < model.layers; ++layer) {
-        const std::string kind = model.compositions.empty()
+        const std::string kind = model.kinds.empty()
                                      ? fmt::format("{}+{}", attention_of_layer(model, layer), model.is_moe_layer(layer) ? "moe" : "mlp")
-                                     : model.compositions.at(model.composition_of_layer.at(static_cast<std::size_t>(layer))).name;
+                                     : model.kinds.at(model.kind_of_layer.at(static_cast<std::size_t>(layer))).name;
         const auto found = std::find_if(kinds.begin(), kinds.end(), [&](const LayerCount& known) { return known.kind == kind; });
         if (found == kinds.end())
             kinds.push_back({kind, 1});
@@ -80,7 +80,7 @@ Json model_summary_to_json(const ModelSpec& model) {
 std::string layers_by_kind_text(const ModelSpec& model) {
     std::string text;
     for (const auto& [kind, count] : layers_by_kind(model)) {
-        if (!model.compositions.empty()) {
+        if (!model.kinds.empty()) {
             text += fmt::format("{}{} of {}", text.empty() ? "" : ", ", count, kind);
             continue;
         }

@@ -149,7 +149,7 @@ void arrange_cohere_compass(ConfigParts& parts) {
 void arrange_muse_glimmer(ConfigParts& parts) {
     ModelSpec& model = parts.model;
     ConfigReader& config = parts.config;
-    if (!model.compositions.empty()) return;
+    if (!parts.layers.kinds.empty()) return;
     model.post_norms = true;
     model.attention_output_gate = true;
     model.attention_multiplier = positive(parts, {"qk_scale_factor"}, 1) / std::sqrt(static_cast<double>(model.head_dim));
@@ -198,7 +198,7 @@ void arrange_gpt_neox_japanese(ConfigParts& parts) {
     model.ffn = std::min(model.hidden * parts.config.integer_or({"intermediate_multiple_size"}, 4, 1, 1024), ModelLimits::ffn);
     model.kv_heads = model.heads;  // its class has no other
     // The last layer's attention alone has a bias of its output.
-    model.beside_layers.push_back({"values", {{"count", model.hidden}}});
+    model.counted.push_back({"attention.output.bias", {model.hidden}});
 }
 
 void arrange_ctrl(ConfigParts& parts) {
@@ -258,7 +258,7 @@ void arrange_molmo2(ConfigParts& parts) {
     }
     // Words of the pictures' parts, which no output row stands for.
     const std::int64_t more = parts.config.integer_or({"additional_vocab_size"}, 0, 0, ModelLimits::vocab);
-    if (more > 0) model.beside_layers.push_back({"table", {{"rows", more}, {"width", model.hidden}}});
+    if (more > 0) model.counted.push_back({"table.weight", {more, model.hidden}});
     (void)parts.config.integers("rope_scaling_layers", 0, ModelLimits::layers);
 }
 
@@ -455,7 +455,7 @@ void arrange_hyperclovax(ConfigParts& parts) {
 
 void arrange_ernie(ConfigParts& parts) {
     // With biases the output layer has one too.
-    if (parts.model.mlp_bias && !parts.model.labels) parts.model.beside_layers.push_back({"values", {{"count", parts.model.vocab}}});
+    if (parts.model.mlp_bias && !parts.model.labels) parts.model.counted.push_back({"output.bias", {parts.model.vocab}});
 }
 
 void arrange_smollm3(ConfigParts& parts) {

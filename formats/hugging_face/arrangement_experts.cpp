@@ -138,7 +138,7 @@ void arrange_ernie_moe(ConfigParts& parts) {
         return;
     }
     // Softmax scores, to which its biases are added for the choice alone; its class counts them as parameters.
-    model.beside_layers.push_back({"choice_biases", {{"experts", model.moe->experts}, {"mixtures", mixtures}}});
+    model.counted.push_back({std::string(kChoiceBias), {model.moe->experts}, mixtures, mixtures});
 }
 
 }  // namespace mgplan::formats

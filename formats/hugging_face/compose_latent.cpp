@@ -6,7 +6,7 @@
 #include <fmt/core.h>
 
 #include "formats/hugging_face/composer.hpp"
-#include "plan/model/layer_parts.hpp"
+#include "plan/parts/layer_parts.hpp"
 
 namespace mgplan::formats {
 namespace {

@@ -6,7 +6,7 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
-#include "plan/model/layer_parts.hpp"
+#include "plan/parts/layer_parts.hpp"
 #include "plan/text/text.hpp"
 
 namespace mgplan::formats {
@@ -185,13 +185,13 @@ void Composer::leave_out_step_limits() {
 }
 
 void Composer::add_layer(const std::string& kind, Parts parts) {
-    ModelSpec& spec = model();
+    std::vector<LayerComposition>& kinds = parts_.layers.kinds;
     const LayerComposition next{kind, std::move(parts)};
-    const auto found = std::find(spec.compositions.begin(), spec.compositions.end(), next);
-    spec.composition_of_layer.push_back(static_cast<std::uint16_t>(found - spec.compositions.begin()));
-    if (found != spec.compositions.end()) return;
-    spec.compositions.push_back(next);
-    if (spec.compositions.size() == ModelLimits::layer_kinds + 1)
+    const auto found = std::find(kinds.begin(), kinds.end(), next);
+    parts_.layers.of_layer.push_back(static_cast<std::uint16_t>(found - kinds.begin()));
+    if (found != kinds.end()) return;
+    kinds.push_back(next);
+    if (kinds.size() == ModelLimits::layer_kinds + 1)
         config().problem("layers are of more than {} kinds, which is more than mgplan tells apart", ModelLimits::layer_kinds);
 }
 
@@ -208,11 +208,11 @@ Parts joined(std::initializer_list<Parts> lists) {
 namespace {
 
 /// Mixtures of which a token takes more experts than there are, by the name that the file or its class has for it.
-void refuse_more_chosen_than_there_are(ConfigReader& config, const ModelSpec& model) {
+void refuse_more_chosen_than_there_are(ConfigReader& config, const ModelParts& layers) {
     const Aliases kChosenExperts{"num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_top_k", "moe_k", "top_k_experts"};
-    for (const LayerComposition& layer : model.compositions) {
+    for (const LayerComposition& layer : layers.kinds) {
         for (const LayerPart& part : layer.parts) {
-            if (!config.problems().empty() || traits_of(part).role != PartRole::mixture) continue;
+            if (!config.problems().empty() || role_of(part) != PartRole::mixture) continue;
             const std::int64_t chosen = part_size(part, "top_k"), all = part_size(part, "experts") + part_size(part, "zero_experts");
             if (all < 1 || chosen <= all) continue;
             const std::string_view stated = config.stated(kChosenExperts);
@@ -239,12 +239,11 @@ void read_composed(ConfigParts& parts) {
         const bool computed = cap == model.logit_softcap && field != std::string_view("attn_logit_softcapping");
         if (cap > 0 && !computed) composer.leave_out(fmt::format("a soft cap of {:g} ({})", cap, field));
     }
-    refuse_more_chosen_than_there_are(config, model);
+    refuse_more_chosen_than_there_are(config, parts.layers);
     if (!config.problems().empty()) return;
     if (model.moe) {
-        for (const auto kind : model.composition_of_layer) {
-            model.moe_layers.push_back(has_part_with(model.compositions.at(kind), PartRole::mixture));
-        }
+        for (const auto kind : parts.layers.of_layer)
+            model.moe_layers.push_back(has_part_with(parts.layers.kinds.at(kind), PartRole::mixture));
         if (std::find(model.moe_layers.begin(), model.moe_layers.end(), true) == model.moe_layers.end()) {
             model.moe.reset();
             model.moe_layers.clear();

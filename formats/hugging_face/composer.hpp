@@ -1,5 +1,5 @@
 #pragma once
-// Puts the layers of a model together from parts (plan/model/layer_parts.hpp), for types that the fields of ModelSpec do not describe.
+// Puts the layers of a model together from parts (plan/parts/layer_parts.hpp), for types that the fields of ModelSpec do not describe.
 
 #include <cstdint>
 #include <initializer_list>
@@ -68,7 +68,7 @@ public:
     void leave_out_step_limits();
 
     void add_layer(const std::string& kind, Parts parts);  ///< the next one
-    void add_beside(LayerPart part) { parts_.model.beside_layers.push_back(std::move(part)); }
+    void add_beside(LayerPart part) { parts_.layers.outside.push_back(std::move(part)); }
     /// The norm after the last layer, which is a part outside them here: with a bias for LayerNorm.
     void add_final_norm();
     void without_final_norm() { has_final_norm_ = false; }  ///< it has no weight

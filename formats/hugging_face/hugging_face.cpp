@@ -143,7 +143,7 @@ void read_reward(ConfigParts& parts, std::string_view class_name) {
     ModelSpec& model = parts.model;
     model.labels = class_name.ends_with("ProcessRewardModel") ? 2 : 1;
     if (class_name.starts_with("Qwen"))
-        model.beside_layers.push_back({"linear", {{"in", model.hidden}, {"out", model.hidden}, {"bias", 1}}});
+        model.counted.insert(model.counted.end(), {{"score.weight", {model.hidden, model.hidden}}, {"score.bias", {model.hidden}}});
     else
         parts.assumptions.push_back(fmt::format("a head of {} without a bias, for transformers has no class {}",
                                                 counted(*model.labels, "value"), printable(class_name)));
@@ -354,7 +354,7 @@ void read_layers(ConfigParts& parts) {
     if (config.problems().empty()) read_mixture(parts);
 }
 
-/// Reads sizes that models with compositions have in common with all others: heads where there are any, the norms' epsilon.
+/// Reads sizes that models of composed layers have in common with all others: heads where there are any, the norms' epsilon.
 void read_sizes_of_composed(ConfigParts& parts) {
     ConfigReader& config = parts.config;
     ModelSpec& model = parts.model;
@@ -422,7 +422,7 @@ Job read_one(const Json& json, const std::string& name, const std::string& where
     if (config.has({"_sequence"})) model.default_sequence = config.integer({"_sequence"}, 1, ModelLimits::positions);
     if (config.has({"_global_batch"})) model.default_global_batch = config.integer({"_global_batch"}, 1, ModelLimits::positions);
     problems.throw_if_any();
-    validate(model, where);
+    set_layers(model, parts.layers, where);
     model = by_fields_if_possible(std::move(model));
     job.unused_fields = config.unused();
     if (!config.defaulted_sizes().empty())

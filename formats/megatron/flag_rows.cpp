@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "plan/parameters/composed_layer.hpp"
+#include "plan/parameters/model_adapter.hpp"
 
 namespace mgplan::formats {
 namespace {

@@ -48,9 +48,9 @@ std::vector<std::string> flags_of_model(const ModelSpec& model) {
         return words_of_model(model);
     } catch (const ConfigError&) {
         ModelSpec plain = model;
-        plain.compositions.clear();
-        plain.composition_of_layer.clear();
-        plain.beside_layers.clear();
+        plain.kinds.clear();
+        plain.kind_of_layer.clear();
+        plain.counted.clear();
         return words_of_model(plain);
     }
 }

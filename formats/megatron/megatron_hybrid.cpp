@@ -9,6 +9,8 @@
 #include "formats/megatron/megatron_mixers.hpp"
 #include "plan/layout/pipeline_layout.hpp"
 #include "plan/model/layer_pattern.hpp"
+#include "plan/parameters/member_fields.hpp"
+#include "plan/parameters/model_adapter.hpp"
 
 namespace mgplan::formats {
 namespace {
@@ -85,55 +87,22 @@ HybridPattern parsed_pattern(std::string_view flag, const std::string& text) {
     return pattern;
 }
 
-LayerPart norm_part(const ModelSpec& model, std::int64_t copies) {
-    const bool biased = model.normalization == Normalization::layer_norm;
-    return {"norm", {{"width", model.hidden}, {"bias", biased ? 1 : 0}, {"copies", copies}}};
-}
-
-std::int64_t activation_size(const ModelSpec& model) {
-    return 1 + static_cast<std::int64_t>(model.activation);
-}
-
-LayerPart mlp_part(const ModelSpec& model, std::int64_t width, bool biased) {
-    return {"mlp",
-            {{"width", width}, {"gated", model.gated_mlp ? 1 : 0}, {"bias", biased ? 1 : 0}, {"activation", activation_size(model)}}};
-}
-
-/// The experts, and the parts that follow them.
-std::vector<LayerPart> expert_parts(const ModelSpec& model) {
-    const MoeSpec& moe = *model.moe;
-    std::vector<LayerPart> parts{{"experts",
-                                  {{"experts", moe.experts},
-                                   {"top_k", moe.top_k},
-                                   {"width", moe.expert_ffn},
-                                   {"in", moe.latent},
-                                   {"gated", model.gated_mlp ? 1 : 0},
-                                   {"bias", model.mlp_bias ? 1 : 0},
-                                   {"router_bias", moe.router_bias ? 1 : 0},
-                                   {"activation", activation_size(model)}}}};
-    if (moe.shared_ffn > 0) parts.push_back(mlp_part(model, moe.shared_ffn, false));
-    if (moe.shared_gate) parts.push_back({"linear", {{"in", model.hidden}, {"out", 1}}});
-    if (moe.latent > 0) {
-        parts.push_back({"linear", {{"in", model.hidden}, {"out", moe.latent}}});
-        parts.push_back({"linear", {{"in", moe.latent}, {"out", model.hidden}}});
-    }
-    return parts;
-}
-
 /// Layers one by one; equal ones are one kind.
-class Compositions {
+class Kinds {
 public:
-    explicit Compositions(ModelSpec& model) : model_(model) {}
-    void add(const std::string& name, std::vector<LayerPart> mixer, std::vector<LayerPart> feed_forward) {
-        model_.composition_of_layer.push_back(index_of(name, std::move(mixer), std::move(feed_forward)));
+    explicit Kinds(ModelSpec& model) : model_(model) {}
+    void add(const std::string& name, std::optional<Mixer> mixer, std::optional<FeedForward> feed_forward) {
+        model_.kind_of_layer.push_back(index_of(name, std::move(mixer), std::move(feed_forward)));
     }
     /// The number of a kind of layer, which is added where it is new.
-    std::uint16_t index_of(const std::string& name, std::vector<LayerPart> mixer, std::vector<LayerPart> feed_forward) {
-        LayerComposition layer{name, {norm_part(model_, (mixer.empty() ? 0 : 1) + (feed_forward.empty() ? 0 : 1))}};
-        for (auto* half : {&mixer, &feed_forward}) layer.parts.insert(layer.parts.end(), half->begin(), half->end());
-        const auto found = std::find(model_.compositions.begin(), model_.compositions.end(), layer);
-        const auto index = static_cast<std::uint16_t>(found - model_.compositions.begin());
-        if (found == model_.compositions.end()) model_.compositions.push_back(std::move(layer));
+    std::uint16_t index_of(const std::string& name, std::optional<Mixer> mixer, std::optional<FeedForward> feed_forward) {
+        Layer layer;
+        layer.mixer = std::move(mixer);
+        layer.feed_forward = std::move(feed_forward);
+        NamedLayer kind{name, without_fields(layer)};
+        const auto found = std::find(model_.kinds.begin(), model_.kinds.end(), kind);
+        const auto index = static_cast<std::uint16_t>(found - model_.kinds.begin());
+        if (found == model_.kinds.end()) model_.kinds.push_back(std::move(kind));
         return index;
     }
 
@@ -168,36 +137,43 @@ std::vector<bool> delta_net_layers(FlagReader& flags, std::int64_t layers) {
     return delta;
 }
 
+FeedForward feed_forward_by_fields(const ModelSpec& model, bool experts) {
+    return experts ? FeedForward(mixture_of(model)) : FeedForward(mlp_of(model));
+}
+
+std::string_view name_of(const Mixer& mixer) {
+    return std::visit([](const auto& kind) { return kind.kKind; }, mixer);
+}
+
 void compose_pattern(FlagReader& flags, ModelSpec& model, const HybridPattern& pattern) {
-    Compositions layers(model);
-    std::map<char, LayerPart> mixers;
+    Kinds layers(model);
+    std::map<char, Mixer> mixers;
     for (const MegatronMixer& mixer : megatron_mixers()) {
-        if (pattern.holds(mixer.letter)) mixers[mixer.letter] = mixer.read(flags, model);
+        if (pattern.holds(mixer.letter)) mixers.emplace(mixer.letter, mixer.read(flags, model));
     }
-    const auto feed_forward_of = [&](char letter) {
-        return letter == kExpertsLetter ? expert_parts(model) : std::vector{mlp_part(model, model.ffn, model.mlp_bias)};
-    };
+    const auto feed_forward_of = [&](char letter) { return feed_forward_by_fields(model, letter == kExpertsLetter); };
     for (const char letter : pattern.layers) {
         if (const auto mixer = mixers.find(letter); mixer != mixers.end())
-            layers.add(mixer->second.kind, {mixer->second}, {});
+            layers.add(std::string(name_of(mixer->second)), mixer->second, std::nullopt);
         else
-            layers.add(letter == kExpertsLetter ? "moe" : "mlp", {}, feed_forward_of(letter));
+            layers.add(letter == kExpertsLetter ? "moe" : "mlp", std::nullopt, feed_forward_of(letter));
     }
     if (!predicts_one_layer(pattern)) return;
     std::string name;
-    std::vector<LayerPart> mixer, feed_forward;
+    std::optional<Mixer> mixer;
+    std::optional<FeedForward> feed_forward;
     for (const char letter : pattern.prediction) {
         name += name.empty() ? "" : "+";
         if (is_feed_forward(letter)) {
             name += letter == kExpertsLetter ? "moe" : "mlp";
             feed_forward = feed_forward_of(letter);
         } else {
-            mixer = {mixers.at(letter)};
-            name += mixer.front().kind;
+            mixer = mixers.at(letter);
+            name += name_of(*mixer);
         }
     }
     model.mtp_layers = pattern.depths;
-    model.composition_of_prediction = layers.index_of(name, std::move(mixer), std::move(feed_forward));
+    model.kind_of_prediction = layers.index_of(name, std::move(mixer), std::move(feed_forward));
 }
 
 }  // namespace
@@ -364,18 +340,16 @@ void compose_hybrid(FlagReader& flags, ModelSpec& model, const std::optional<Hyb
             return;
         }
         model.mtp_layers = 0;
-        Compositions layers(model);
-        const LayerPart delta = delta_nets_row.read(flags, model);
+        Kinds layers(model);
+        const Mixer delta = delta_nets_row.read(flags, model);
         const std::vector<bool> is_delta = delta_net_layers(flags, model.layers);
         if (!flags.problems().empty()) return;
         for (std::int64_t i = 0; i < model.layers; ++i) {
             const bool own = is_delta[static_cast<std::size_t>(i)], mixture = model.is_moe_layer(i);
             const std::string name = std::string(own ? "gated_delta_net" : "attention") + (mixture ? "+moe" : "+mlp");
-            layers.add(name, {own ? delta : attention_part_of_fields(model)},
-                       mixture ? expert_parts(model) : std::vector{mlp_part(model, model.ffn, model.mlp_bias)});
+            layers.add(name, own ? delta : attention_by_fields(model), feed_forward_by_fields(model, mixture));
         }
     }
-    model.beside_layers = {norm_part(model, 1)};
 }
 
 std::optional<std::string> stages_of_pattern(const HybridPattern& pattern) {

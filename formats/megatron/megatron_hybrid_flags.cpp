@@ -11,11 +11,9 @@
 #include "formats/megatron/flag_rows.hpp"
 #include "formats/megatron/megatron_hybrid.hpp"
 #include "formats/megatron/megatron_mixers.hpp"
-#include "plan/model/layer_parts.hpp"
 #include "plan/model/layer_pattern.hpp"
-#include "plan/parameters/composed_layer.hpp"
+#include "plan/model/layers_of_model.hpp"
 #include "plan/parameters/layer_kinds.hpp"
-#include "plan/parameters/model_adapter.hpp"
 #include "plan/text/errors.hpp"
 
 namespace mgplan::formats {
@@ -26,14 +24,9 @@ namespace {
                                   layers_known_of_shapes(plan.model).empty() ? "train it with mgplan run, or " : ""));
 }
 
-/// The mixer as a part.
-LayerPart part_of(const LayerHalf& mixer) {
-    return composition_of(mixer.layer, 0).parts.at(1);  // after the norm
-}
-
 /// Its row, which refuse_other_mixers() found.
 const MegatronMixer& row_of(const LayerHalf& mixer) {
-    return *find_megatron_mixer(part_of(mixer).kind);
+    return *find_megatron_mixer(*mixer.layer.mixer);
 }
 
 /// The mixer of a kind of layer; nullptr where it has none.
@@ -47,8 +40,8 @@ void write_mixers(FlagWriter& out, const LayerKinds& kinds) {
     for (const LayerHalf& mixer : kinds.mixers) {
         const auto alike = std::count_if(kinds.mixers.begin(), kinds.mixers.end(),
                                          [&](const LayerHalf& other) { return other.layer.mixer->index() == mixer.layer.mixer->index(); });
-        if (alike > 1) refuse_layers(plan, fmt::format("{} layers of {} sizes", part_of(mixer).kind, alike));
-        row_of(mixer).write(out, part_of(mixer));
+        if (alike > 1) refuse_layers(plan, fmt::format("{} layers of {} sizes", row_of(mixer).kind, alike));
+        row_of(mixer).write(out, *mixer.layer.mixer);
     }
     const auto mlps =
         std::count_if(kinds.feed_forwards.begin(), kinds.feed_forwards.end(), [](const LayerHalf& half) { return !half.mixture; });
@@ -57,16 +50,15 @@ void write_mixers(FlagWriter& out, const LayerKinds& kinds) {
 
 void refuse_other_mixers(const Plan& plan, const LayerKinds& kinds) {
     for (const LayerHalf& mixer : kinds.mixers) {
-        const LayerPart part = part_of(mixer);
-        const std::string_view words = find_part_kind(part.kind)->words;
-        const MegatronMixer* const row = find_megatron_mixer(part.kind);
+        const std::string_view words = traits_of(*mixer.layer.mixer).words;
+        const MegatronMixer* const row = find_megatron_mixer(*mixer.layer.mixer);
         if (row != nullptr && !row->elsewhere.empty())
             throw ConfigError(fmt::format(
                 "{}: layers of {}, for which Megatron-LM has no flags at d98e8a64, which are written here, and {}; export another model",
                 plan.model.name, words, row->elsewhere));
         if (row == nullptr) refuse_layers(plan, fmt::format("layers of {}", words));
         if (mixer.layer.norms.after) refuse_layers(plan, "layers with norms after their halves");
-        if (const std::string what = row->unwritten(part); !what.empty()) refuse_layers(plan, what);
+        if (const std::string what = row->unwritten(*mixer.layer.mixer); !what.empty()) refuse_layers(plan, what);
     }
 }
 
@@ -101,7 +93,7 @@ void read_layers(FlagReader& flags, Job& job) {
 
 void write_layers(FlagWriter& out, const Job& /*job*/) {
     const Plan& plan = out.plan();
-    if (plan.model.compositions.empty()) return;
+    if (plan.model.kinds.empty()) return;
     const LayerKinds kinds = layer_kinds(plan.model);
     refuse_other_mixers(plan, kinds);
     if (kinds.one_half_each()) {

@@ -62,14 +62,14 @@ std::string headline(const MegatronJob& job) {
 /// Before branch dev pretrain_gpt.py builds no layers of multi-token prediction with attention of another kind (gpt_layer_specs.py,
 /// get_gpt_decoder_layer_specs). Without it the model trains; the check of values that flags do not say finds that it is missing.
 bool may_predict_more(const ModelSpec& model, std::optional<MegatronVersion> version) {
-    const bool varied = (model.mla && model.mla->index_heads > 0) || (!model.compositions.empty() && !layers_by_pattern(model));
+    const bool varied = (model.mla && model.mla->index_heads > 0) || (!model.kinds.empty() && !layers_by_pattern(model));
     return !varied || !version || !kReleasedMegatrons.contains(*version);
 }
 
 /// Removes multi-token prediction from the model, and its layers from the stages.
 void leave_out_predictions(Job& job) {
     job.model.mtp_layers = 0;
-    job.model.composition_of_prediction.reset();
+    job.model.kind_of_prediction.reset();
     if (!job.layout || !job.layout->split || !job.layout->split->pipeline_layout) return;
     auto stages = parse_pipeline_layout(*job.layout->split->pipeline_layout);
     for (std::string& stage : stages) std::erase(stage, 'm');

@@ -5,7 +5,8 @@
 
 #include <fmt/core.h>
 
-#include "plan/model/layer_parts.hpp"
+#include "plan/parameters/member_fields.hpp"
+#include "plan/text/text.hpp"
 
 namespace mgplan::formats {
 namespace {
@@ -15,12 +16,8 @@ constexpr auto kDeltaFlags = std::to_array<std::string_view>(
 constexpr auto kMambaFlags =
     std::to_array<std::string_view>({"--mamba-state-dim", "--mamba-head-dim", "--mamba-num-groups", "--mamba-num-heads"});
 
-void write_size(FlagWriter& out, std::string_view flag, const LayerPart& part, std::string_view size) {
-    out.integer(flag, part_size(part, size));
-}
-
 /// ssm/mamba_mixer.py; defaults: TransformerConfig.
-LayerPart read_mamba(FlagReader& flags, const ModelSpec& model) {
+Mixer read_mamba(FlagReader& flags, const ModelSpec& model) {
     const std::int64_t state = flags.integer_or("--mamba-state-dim", 128, 1, ModelLimits::hidden);
     const std::int64_t head_dim = flags.integer_or("--mamba-head-dim", 64, 1, ModelLimits::hidden);
     const std::int64_t groups = flags.integer_or("--mamba-num-groups", 8, 1, ModelLimits::heads);
@@ -35,32 +32,26 @@ LayerPart read_mamba(FlagReader& flags, const ModelSpec& model) {
     if (flags.problems().empty() && *heads % groups != 0)
         flags.problem("--mamba-num-groups = {} does not divide the {} heads of Mamba-2; use {}", groups, *heads,
                       divisors_text(*heads, *heads));
-    return {"mamba2",
-            {{"inner", *heads * head_dim},
-             {"heads", *heads},
-             {"groups", groups},
-             {"state", state},
-             {"conv", 4},
-             {"conv_bias", 1},
-             {"proj_bias", 0},
-             {"norm", 1}}};
+    return Mamba2{.inner_width = *heads * head_dim, .heads = *heads, .groups = groups, .state_size = state, .conv_taps = 4};
 }
 
-void write_mamba(FlagWriter& out, const LayerPart& part) {
-    write_size(out, "mamba-state-dim", part, "state");
-    out.integer("mamba-head-dim", part_size(part, "inner") / part_size(part, "heads"));
-    write_size(out, "mamba-num-heads", part, "heads");
-    write_size(out, "mamba-num-groups", part, "groups");
+void write_mamba(FlagWriter& out, const Mixer& mixer) {
+    const auto& mamba2 = std::get<Mamba2>(mixer);
+    out.integer("mamba-state-dim", mamba2.state_size);
+    out.integer("mamba-head-dim", mamba2.inner_width / mamba2.heads);
+    out.integer("mamba-num-heads", mamba2.heads);
+    out.integer("mamba-num-groups", mamba2.groups);
 }
 
 /// MambaMixer's own: d_conv, rmsnorm.
-std::string unwritten_of_mamba(const LayerPart& part) {
-    if (const std::int64_t taps = part_size(part, "conv"); taps != 4) return fmt::format("Mamba-2 with a convolution of {} taps", taps);
-    return part_size(part, "norm") == 0 ? "Mamba-2 without a norm after its scan" : "";
+std::string unwritten_of_mamba(const Mixer& mixer) {
+    const auto& mamba2 = std::get<Mamba2>(mixer);
+    if (mamba2.conv_taps != 4) return fmt::format("Mamba-2 with a convolution of {} taps", mamba2.conv_taps);
+    return mamba2.norm ? "" : "Mamba-2 without a norm after its scan";
 }
 
 /// ssm/gated_delta_net/; defaults: TransformerConfig.
-LayerPart read_delta_net(FlagReader& flags, const ModelSpec& /*model*/) {
+Mixer read_delta_net(FlagReader& flags, const ModelSpec& /*model*/) {
     const auto read = [&](std::string_view flag, std::int64_t fallback, std::int64_t high) {
         return flags.integer_or(flag, fallback, 1, high);
     };
@@ -68,67 +59,64 @@ LayerPart read_delta_net(FlagReader& flags, const ModelSpec& /*model*/) {
                        values = read("--linear-num-value-heads", 32, ModelLimits::heads);
     if (flags.problems().empty() && values % keys != 0)
         flags.problem("--linear-num-value-heads = {} is no multiple of --linear-num-key-heads = {}; give a multiple", values, keys);
-    return {"gated_delta_net",
-            {{"key_heads", keys},
-             {"key_dim", read("--linear-key-head-dim", 128, ModelLimits::head_dim)},
-             {"value_heads", values},
-             {"value_dim", read("--linear-value-head-dim", 128, ModelLimits::head_dim)},
-             {"conv", read("--linear-conv-kernel-dim", 4, ModelLimits::head_dim)}}};
+    return GatedDeltaNet{.key_heads = keys,
+                         .key_dim = read("--linear-key-head-dim", 128, ModelLimits::head_dim),
+                         .value_heads = values,
+                         .value_dim = read("--linear-value-head-dim", 128, ModelLimits::head_dim),
+                         .conv_taps = read("--linear-conv-kernel-dim", 4, ModelLimits::head_dim)};
 }
 
-void write_delta_net(FlagWriter& out, const LayerPart& part) {
-    write_size(out, "linear-conv-kernel-dim", part, "conv");
-    write_size(out, "linear-key-head-dim", part, "key_dim");
-    write_size(out, "linear-value-head-dim", part, "value_dim");
-    write_size(out, "linear-num-key-heads", part, "key_heads");
-    write_size(out, "linear-num-value-heads", part, "value_heads");
+void write_delta_net(FlagWriter& out, const Mixer& mixer) {
+    const auto& net = std::get<GatedDeltaNet>(mixer);
+    out.integer("linear-conv-kernel-dim", net.conv_taps);
+    out.integer("linear-key-head-dim", net.key_dim);
+    out.integer("linear-value-head-dim", net.value_dim);
+    out.integer("linear-num-key-heads", net.key_heads);
+    out.integer("linear-num-value-heads", net.value_heads);
 }
 
-std::string unwritten_of_delta_net(const LayerPart& part) {
-    return part_size(part, "strength") != 1 ? "gated delta nets that write up to twice as strongly" : "";
+std::string unwritten_of_delta_net(const Mixer& mixer) {
+    return std::get<GatedDeltaNet>(mixer).strength != 1 ? "gated delta nets that write up to twice as strongly" : "";
 }
 
-LayerPart read_attention(FlagReader& /*flags*/, const ModelSpec& model) {
-    return attention_part_of_fields(model);
+Mixer read_attention(FlagReader& /*flags*/, const ModelSpec& model) {
+    return attention_by_fields(model);
 }
 
 /// Its sizes are those of all layers.
-void write_attention(FlagWriter& /*out*/, const LayerPart& /*part*/) {}
+void write_attention(FlagWriter& /*out*/, const Mixer& /*mixer*/) {}
 
-std::string nothing_unwritten(const LayerPart& /*part*/) {
+std::string nothing_unwritten(const Mixer& /*mixer*/) {
     return "";
 }
 
 constexpr std::array kMixers{
-    MegatronMixer{.kind = "mamba2",
+    MegatronMixer{.kind = Mamba2::kKind,
                   .letter = 'M',
                   .size_flags = kMambaFlags,
                   .read = read_mamba,
                   .write = write_mamba,
                   .unwritten = unwritten_of_mamba},
-    MegatronMixer{.kind = "gated_delta_net",
+    MegatronMixer{.kind = GatedDeltaNet::kKind,
                   .letter = 'G',
                   .variant = "gated_delta_net",
                   .size_flags = kDeltaFlags,
                   .read = read_delta_net,
                   .write = write_delta_net,
                   .unwritten = unwritten_of_delta_net},
-    MegatronMixer{.kind = "attention", .letter = '*', .read = read_attention, .write = write_attention, .unwritten = nothing_unwritten},
-    MegatronMixer{.kind = "compressed_attention",
+    MegatronMixer{
+        .kind = Attention::kKind, .letter = '*', .read = read_attention, .write = write_attention, .unwritten = nothing_unwritten},
+    MegatronMixer{.kind = CompressedAttention::kKind,
                   .elsewhere = "its branch dev some of its own (--experimental-attention-variant dsv4_hybrid)"}};
 
 }  // namespace
 
-LayerPart attention_part_of_fields(const ModelSpec& model) {
-    return {"attention",
-            {{"heads", model.heads},
-             {"kv_heads", model.kv_heads},
-             {"head_dim", model.head_dim},
-             {"qkv_bias", model.qkv_bias ? 1 : 0},
-             {"output_bias", model.attention_output_bias ? 1 : 0},
-             {"output_gate", model.attention_output_gate ? 1 : 0},
-             {"qk_norm", model.qk_norm ? 1 : 0},
-             {"positions", model.position == PositionEmbedding::rope ? 2 : 1}}};
+Attention attention_by_fields(const ModelSpec& model) {
+    Attention attention = attention_of(model, 0);
+    // Which layers rotate is a question of their number.
+    attention.rotary.reset();
+    if (model.position == PositionEmbedding::rope) attention.rotary.emplace();
+    return attention;
 }
 
 std::span<const MegatronMixer> megatron_mixers() {
@@ -138,6 +126,10 @@ std::span<const MegatronMixer> megatron_mixers() {
 const MegatronMixer* find_megatron_mixer(std::string_view kind) {
     const auto found = std::find_if(kMixers.begin(), kMixers.end(), [&](const MegatronMixer& one) { return one.kind == kind; });
     return found == kMixers.end() ? nullptr : &*found;
+}
+
+const MegatronMixer* find_megatron_mixer(const Mixer& mixer) {
+    return find_megatron_mixer(std::visit([](const auto& kind) { return kind.kKind; }, mixer));
 }
 
 }  // namespace mgplan::formats

@@ -11,18 +11,18 @@
 namespace mgplan::formats {
 
 struct MegatronMixer {
-    std::string_view kind;  ///< of the part (plan/model/layer_parts.hpp)
+    std::string_view kind;  ///< kKind of the mixer
     char letter = 0;        ///< in --hybrid-layer-pattern
     /// The value of --experimental-attention-variant that puts it between layers of attention; empty where there is none. Read of delta
     /// nets alone so far (has_delta_nets()).
     std::string_view variant = {};
     std::span<const std::string_view> size_flags = {};  ///< "--mamba-state-dim"
-    /// The part that the flags describe; what is wrong with them becomes problems.
-    LayerPart (*read)(FlagReader& flags, const ModelSpec& model) = nullptr;
-    /// Writes the flags of a part's sizes.
-    void (*write)(FlagWriter& out, const LayerPart& part) = nullptr;
-    /// Describes the values of such a part for which Megatron-LM has no flags; empty where it has them all.
-    std::string (*unwritten)(const LayerPart& part) = nullptr;
+    /// The mixer that the flags describe; what is wrong with them becomes problems.
+    Mixer (*read)(FlagReader& flags, const ModelSpec& model) = nullptr;
+    /// Writes the flags of a mixer's sizes.
+    void (*write)(FlagWriter& out, const Mixer& mixer) = nullptr;
+    /// Describes the values of such a mixer for which Megatron-LM has no flags; empty where it has them all.
+    std::string (*unwritten)(const Mixer& mixer) = nullptr;
     /// Names flags of Megatron-LM for it that are not written here; such a row has nothing else.
     std::string_view elsewhere = {};
 };
@@ -31,8 +31,9 @@ struct MegatronMixer {
 [[nodiscard]] std::span<const MegatronMixer> megatron_mixers();
 /// nullptr where Megatron-LM has no flags for the kind.
 [[nodiscard]] const MegatronMixer* find_megatron_mixer(std::string_view kind);
+[[nodiscard]] const MegatronMixer* find_megatron_mixer(const Mixer& mixer);
 
 /// Attention as the model's fields say.
-[[nodiscard]] LayerPart attention_part_of_fields(const ModelSpec& model);
+[[nodiscard]] Attention attention_by_fields(const ModelSpec& model);
 
 }  // namespace mgplan::formats

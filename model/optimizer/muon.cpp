@@ -10,7 +10,7 @@
 #include "model/device/device.hpp"
 #include "model/ops/elementwise.hpp"
 #include "model/ops/matmul.hpp"
-#include "plan/parameters/composed_layer.hpp"
+#include "plan/parameters/model_adapter.hpp"
 #include "plan/text/errors.hpp"
 
 namespace mgplan::model {

@@ -141,9 +141,9 @@ void add_mtp_features(std::vector<std::string>& features, const ModelSpec& model
     }
 }
 
-/// Adds features that layers described by parts are not computed with.
+/// Adds features that layers of several kinds are not computed with.
 void add_composed_features(std::vector<std::string>& features, const ModelSpec& model, const Layout& layout) {
-    const std::vector<std::string> obstacles = obstacles_of_compositions(model, layout.sizes);
+    const std::vector<std::string> obstacles = obstacles_of_kinds(model, layout.sizes);
     features.insert(features.end(), obstacles.begin(), obstacles.end());
     if (!layout.cuda_graphs.empty() && !layout.cuda_graphs.contains(CudaGraphScope::full_iteration))
         features.emplace_back("CUDA graphs of layers that are described by parts (use full_iteration or none)");
@@ -231,9 +231,9 @@ std::vector<std::string> features_not_executed(const TrainingTask& task, bool co
         features.push_back("adapters (LoRA) with " + obstacle);
     if (model.order != LayerOrder::sequential) add_beside_features(features, model, layout);
     const auto rotated = static_cast<std::int64_t>(static_cast<double>(model.head_dim) * model.rotary_fraction);
-    if (model.compositions.empty() && !model.mla && model.position == PositionEmbedding::rope && rotated % 2 != 0)
+    if (model.kinds.empty() && !model.mla && model.position == PositionEmbedding::rope && rotated % 2 != 0)
         features.push_back(fmt::format("rotary embedding of {} values of a head, an odd number", rotated));
-    const bool turned = model.compositions.empty() || model.position != PositionEmbedding::none;
+    const bool turned = model.kinds.empty() || model.position != PositionEmbedding::none;
     if (model.mla && turned && model.mla->qk_rope_head_dim % 2 != 0)
         features.push_back(fmt::format("rotary embedding of {} values of a head, an odd number", model.mla->qk_rope_head_dim));
     if (quantised(task.training.precision)) add_fp8_features(features, task);
@@ -244,7 +244,7 @@ std::vector<std::string> features_not_executed(const TrainingTask& task, bool co
         features.push_back(std::move(obstacle));
     for (auto& obstacle : own_offload_obstacles(model, task.training, !layout.cuda_graphs.empty(), layout.recompute == Recompute::full))
         features.push_back(std::move(obstacle));
-    if (!model.compositions.empty())
+    if (!model.kinds.empty())
         add_composed_features(features, model, layout);
     else if (model.heads % layout.sizes.tp != 0 || !packed_heads_divide(model, layout.sizes.tp))
         features.push_back(fmt::format("tp = {} over {} heads with {} kv heads", layout.sizes.tp, model.heads, model.kv_heads));

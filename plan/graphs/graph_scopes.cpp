@@ -4,8 +4,7 @@
 
 #include <fmt/core.h>
 
-#include "plan/model/layer_parts.hpp"
-#include "plan/parameters/model_adapter.hpp"
+#include "plan/model/layers_of_model.hpp"
 #include "plan/text/text.hpp"
 
 namespace mgplan {
@@ -27,15 +26,6 @@ CapturedHalves captured(EnumSet<Scope> scopes, const Mixer* mixer, const FeedFor
     halves.feed_forward = all || scopes.contains(mixture ? Scope::moe : Scope::mlp);
     halves.router = mixture && !halves.feed_forward && scopes.contains(Scope::moe_router);
     return halves;
-}
-
-/// True if some kind of the model's layers has a mixer that `is_one` accepts.
-template <class Predicate>
-bool has_mixer(const ModelSpec& model, const Predicate& is_one) {
-    return std::any_of(model.compositions.begin(), model.compositions.end(), [&](const LayerComposition& kind) {
-        const std::optional<Layer> layer = stated_layer(model, kind, 0);
-        return layer && layer->mixer && is_one(*layer->mixer);
-    });
 }
 
 /// True if the model has mixers of several branches, which no layer of Megatron-core is.

@@ -8,9 +8,11 @@
 #include <nlohmann/json.hpp>
 
 #include "plan/json/enum_words.hpp"
-#include "plan/model/layer_parts.hpp"
 #include "plan/model/layer_pattern.hpp"
+#include "plan/model/layers_of_model.hpp"
 #include "plan/parameters/composed_layer.hpp"
+#include "plan/parameters/model_adapter.hpp"
+#include "plan/parts/model_parts.hpp"
 #include "plan/text/text.hpp"
 
 namespace mgplan {
@@ -90,6 +92,34 @@ std::vector<LayerPart> parts_from_json(const Json& json, const std::string& wher
     return parts;
 }
 
+Json counted_to_json(const std::vector<CountedTensor>& tensors) {
+    Json json = Json::array();
+    for (const CountedTensor& tensor : tensors)
+        json.push_back(
+            {{"name", tensor.name}, {"shape", tensor.shape}, {"copies", tensor.copies}, {"copies_of_token", tensor.copies_of_token}});
+    return json;
+}
+
+std::vector<CountedTensor> counted_from_json(const Json& json, const std::string& where, Problems& problems) {
+    std::vector<CountedTensor> tensors;
+    if (!json.is_array()) problems.add("{}: counted is no list; give a list of tensors", where);
+    for (const Json& entry : json.is_array() ? json : Json::array()) {
+        JsonReader reader(entry, where + ": counted", problems);
+        CountedTensor& tensor = tensors.emplace_back();
+        tensor.name = reader.text("name");
+        tensor.shape = reader.integers("shape", 1, ModelLimits::part_size);
+        tensor.copies = reader.integer_or("copies", 1, 1, ModelLimits::part_size);
+        tensor.copies_of_token = reader.integer_or("copies_of_token", 1, 0, tensor.copies);
+        reader.finish();
+    }
+    return tensors;
+}
+
+Json kind_to_json(const ModelSpec& model, const NamedLayer& kind) {
+    if (!kind.layer.counted.empty()) return {{"name", kind.name}, {"counted", counted_to_json(kind.layer.counted)}};
+    return {{"name", kind.name}, {"parts", parts_to_json(composition_of(with_fields(model, kind.layer, 0), model.hidden).parts)}};
+}
+
 /// A value that both a field of the model and a size of its parts state.
 struct LayerClaim {
     std::string_view part, size, field;
@@ -123,22 +153,23 @@ constexpr std::array kClaims{
 
 }  // namespace
 
-void check_fields_of_layers(const ModelSpec& model, const std::string& where, Problems& problems) {
+void check_fields_of_layers(const ModelSpec& model, const ModelParts& parts, const std::string& where, Problems& problems) {
     for (const LayerClaim& claim : kClaims) {
         const std::int64_t stated = claim.stated(model);
         if (stated == claim.by_default) continue;
         const LayerComposition* other = nullptr;
         std::int64_t other_size = 0;
         bool agrees = false;
-        for (const LayerComposition& layer : model.compositions) {
-            if (claim.of_computed && !computed_layer(model, layer)) continue;
+        for (std::size_t i = 0; i < parts.kinds.size(); ++i) {
+            const LayerComposition& layer = parts.kinds[i];
+            if (claim.of_computed && !is_computed(model, model.kinds[i])) continue;
             for (const LayerPart& part : layer.parts) {
                 if (part.kind == claim.part) {
                     other = &layer;
                     other_size = part_size(part, claim.size);
                     agrees = agrees || other_size == stated;
                 }
-                if (traits_of(part).role == PartRole::mixture) break;  // an MLP after it is its shared experts
+                if (role_of(part) == PartRole::mixture) break;  // an MLP after it is its shared experts
             }
         }
         if (other == nullptr || agrees) continue;
@@ -203,17 +234,30 @@ void composition_to_json(const ModelSpec& model, Json& json) {
     for (const auto& [name, list] : kLists) {
         if (!(model.*list).empty()) json[std::string(name)] = layer_pattern_text(model.*list);
     }
-    if (!model.compositions.empty()) {
+    if (!model.kinds.empty()) {
         Json kinds = Json::array();
-        for (const LayerComposition& kind : model.compositions)
-            kinds.push_back(Json{{"name", kind.name}, {"parts", parts_to_json(kind.parts)}});
-        Json& described = json["layer_kinds"] = Json{{"kinds", std::move(kinds)}, {"layers", runs_to_json(model.composition_of_layer)}};
-        if (model.composition_of_prediction) described["prediction"] = *model.composition_of_prediction;
+        for (const NamedLayer& kind : model.kinds) kinds.push_back(kind_to_json(model, kind));
+        Json& described = json["layer_kinds"] = Json{{"kinds", std::move(kinds)}, {"layers", runs_to_json(model.kind_of_layer)}};
+        if (model.kind_of_prediction) described["prediction"] = *model.kind_of_prediction;
     }
-    if (!model.beside_layers.empty()) json["beside_layers"] = parts_to_json(model.beside_layers);
+    std::vector<LayerPart> outside;
+    std::vector<CountedTensor> counted;
+    if (!model.kinds.empty() && model.counted.empty() && !has_counted_layers(model)) {
+        const std::vector<Layer> kinds = typed_kinds(model);
+        outside = parts_beside(kinds, kinds.front().norms.norm, model);
+    }
+    for (const CountedTensor& tensor : model.counted) {
+        if (tensor.name == kChoiceBias && model.kinds.empty())
+            outside.push_back({"choice_biases", {{"experts", tensor.shape.front()}, {"mixtures", tensor.copies}}});
+        else
+            counted.push_back(tensor);
+    }
+    if (!outside.empty()) json["beside_layers"] = parts_to_json(outside);
+    if (!counted.empty()) json["counted"] = counted_to_json(counted);
 }
 
-void composition_from_json(JsonReader& reader, ModelSpec& model) {
+ModelParts composition_from_json(JsonReader& reader, ModelSpec& model) {
+    ModelParts parts;
     model.order = read_word(reader, "order", model.order);
     for (const auto& [name, flag] : kFlags) model.*flag = reader.boolean_or(name, model.*flag);
     for (const auto& [name, number] : kNumbers) model.*number = reader.real_or(name, model.*number, 0, ModelLimits::rotary_base);
@@ -251,21 +295,23 @@ void composition_from_json(JsonReader& reader, ModelSpec& model) {
         if (const Json* list = nested.member("kinds"); list != nullptr && list->is_array()) {
             for (const Json& entry : *list) {
                 JsonReader kind(entry, where, reader.problems());
-                LayerComposition composition;
+                LayerComposition& composition = parts.kinds.emplace_back();
                 composition.name = kind.text("name");
-                if (const Json* parts = kind.member("parts")) composition.parts = parts_from_json(*parts, where, reader.problems());
+                if (const Json* own = kind.member("parts")) composition.parts = parts_from_json(*own, where, reader.problems());
+                if (const Json* own = kind.member("counted")) composition.counted = counted_from_json(*own, where, reader.problems());
                 kind.finish();
-                model.compositions.push_back(std::move(composition));
             }
         }
-        if (const Json* layers = nested.member("layers")) model.composition_of_layer = runs_from_json(*layers, where, reader.problems());
+        if (const Json* layers = nested.member("layers")) parts.of_layer = runs_from_json(*layers, where, reader.problems());
         if (nested.member("prediction") != nullptr)
-            model.composition_of_prediction =
+            parts.of_prediction =
                 static_cast<std::uint16_t>(nested.integer("prediction", 0, static_cast<std::int64_t>(ModelLimits::layer_kinds) - 1));
         nested.finish();
     }
-    if (const Json* parts = reader.member("beside_layers"))
-        model.beside_layers = parts_from_json(*parts, reader.where() + ": beside_layers", reader.problems());
+    if (const Json* outside = reader.member("beside_layers"))
+        parts.outside = parts_from_json(*outside, reader.where() + ": beside_layers", reader.problems());
+    if (const Json* counted = reader.member("counted")) model.counted = counted_from_json(*counted, reader.where(), reader.problems());
+    return parts;
 }
 
 }  // namespace mgplan

@@ -2,18 +2,19 @@
 // Structure of a model's layers in mgplan's JSON: order and norms, multipliers, layers by kind and their parts.
 
 #include "plan/model/model_spec.hpp"
+#include "plan/parts/model_parts.hpp"
 #include "plan/text/json_reader.hpp"
 
 namespace mgplan {
 
-/// Adds the fields that differ from their defaults.
+/// Adds the fields that differ from their defaults, kinds of layers as parts, counted ones as their tensors.
 void composition_to_json(const ModelSpec& model, nlohmann::ordered_json& json);
-/// Reads what composition_to_json() writes.
-void composition_from_json(JsonReader& reader, ModelSpec& model);
+/// Reads what composition_to_json() writes; the parts are for set_layers(), when all fields are read.
+[[nodiscard]] ModelParts composition_from_json(JsonReader& reader, ModelSpec& model);
 
 /// A field that says for all layers what none of the layers by kind say is a problem that names both places. Fields at their defaults say
-/// nothing: files of version 1 hold them all. The model has passed validate().
-void check_fields_of_layers(const ModelSpec& model, const std::string& where, Problems& problems);
+/// nothing: files of version 1 hold them all. The model has the layers of the parts.
+void check_fields_of_layers(const ModelSpec& model, const ModelParts& parts, const std::string& where, Problems& problems);
 
 /// The kinds of layers as runs of equal ones: [[kind, layers], …].
 [[nodiscard]] nlohmann::ordered_json runs_to_json(const std::vector<std::uint16_t>& kinds);

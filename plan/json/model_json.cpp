@@ -14,6 +14,7 @@
 #include "plan/model/layer_pattern.hpp"
 #include "plan/parameters/adapters_of_model.hpp"
 #include "plan/parameters/model_adapter.hpp"
+#include "plan/parts/model_parts.hpp"
 #include "plan/text/json_reader.hpp"
 #include "plan/text/text.hpp"
 
@@ -291,7 +292,7 @@ ModelSpec model_from_json(const Json& json, const std::string& where) {
     model.attention_dropout = reader.real_or("attention_dropout", 0, 0, 1);
     model.hidden_dropout = reader.real_or("hidden_dropout", 0, 0, 1);
     model.word_width = reader.integer_or("word_width", 0, 0, ModelLimits::hidden);
-    composition_from_json(reader, model);
+    const ModelParts parts = composition_from_json(reader, model);
     if (const Json* member = reader.member("rotary_scaling_values"))
         model.rotary_scaling_values = scaling_from_json(*member, where + ": rotary_scaling_values", problems);
     if (const Json* member = reader.member("mla")) model.mla = mla_from_json(*member, where + ": mla", problems);
@@ -308,8 +309,8 @@ ModelSpec model_from_json(const Json& json, const std::string& where) {
     reader.ignore("default_global_batch");
     reader.finish();
     problems.throw_if_any();
-    validate(model, where);
-    check_fields_of_layers(model, where, problems);
+    set_layers(model, parts, where);
+    check_fields_of_layers(model, parts, where, problems);
     problems.throw_if_any();
     check_adapters(model, where + ": adapters");
     return by_fields_if_possible(std::move(model));

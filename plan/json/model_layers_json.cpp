@@ -10,7 +10,9 @@
 #include "plan/json/enum_words.hpp"
 #include "plan/json/model_composition_json.hpp"
 #include "plan/parameters/adapters_of_model.hpp"
+#include "plan/parameters/composed_layer.hpp"
 #include "plan/parameters/model_adapter.hpp"
+#include "plan/parts/model_parts.hpp"
 
 namespace mgplan {
 namespace {
@@ -234,8 +236,14 @@ std::string first_difference(const Model& model, const Model& other) {
     return first_difference(layers_to_json(model), layers_to_json(other));
 }
 
-bool has_counted_layers(const Model& model) {
-    return std::any_of(model.kinds.begin(), model.kinds.end(), [](const Layer& layer) { return !layer.counted.empty(); });
+/// Throws ConfigError for sizes of layers that are out of range.
+void check_sizes_of_kinds(const ModelSpec& model, const std::string& where) {
+    Problems problems;
+    for (const NamedLayer& kind : model.kinds) {
+        for (const LayerPart& part : composition_of(with_fields(model, kind.layer, 0), model.hidden).parts)
+            check_part(part, fmt::format("{}: layers of kind '{}'", where, kind.name), problems);
+    }
+    problems.throw_if_any();
 }
 
 }  // namespace
@@ -276,17 +284,19 @@ ModelSpec spec_from_layers_json(const Json& json, const std::string& where) {
     const Model model = layers_from_json(json, where);
     std::string lost;
     const auto describes = [&](const ModelSpec& spec) {
+        check_sizes_of_kinds(spec, where);
         validate(spec, where);
+        if (!spec.kinds.empty() && !has_computed_kinds(spec)) return false;
         const Model described = typed_model(spec);
         if (described == model) return true;
-        if (lost.empty() && !has_counted_layers(described)) lost = first_difference(model, described);
+        if (lost.empty()) lost = first_difference(model, described);
         return false;
     };
     if (auto spec = spec_of_fields(model); spec && describes(*spec)) {
         check_adapters(*spec, where + ": adapters");
         return *std::move(spec);
     }
-    if (ModelSpec spec = spec_of_parts(model); describes(spec)) return spec;
+    if (ModelSpec spec = spec_of_kinds(model); describes(spec)) return spec;
     if (lost.empty())
         throw ConfigError(
             fmt::format("{}: no layer here computes one of its kinds; change a kind, or give the model's config.json", where));

@@ -25,10 +25,11 @@ struct AttentionScores {
 /// Softmax attention with one packed projection to queries, keys and values. Widths in elements.
 struct Attention {
     static constexpr std::string_view kKind = "attention";
+    static constexpr MixerTraits kTraits{.words = "attention"};
     std::int64_t heads = 0;
     std::int64_t kv_heads = 0;  ///< = heads without grouped-query attention
     std::int64_t head_dim = 0;
-    std::optional<Rotary> rotary;
+    std::optional<Rotary> rotary = {};
     bool qkv_bias = false;
     bool output_bias = false;
     /// The output is multiplied by the sigmoid of a gate as wide as the queries, from the packed projection (Qwen3-Next; Megatron-LM's
@@ -37,7 +38,7 @@ struct Attention {
     QkNorm qk_norm = QkNorm::none;
     bool qk_norm_after_rotary = false;  ///< (Hunyuan)
     double qkv_clip = 0;                ///< queries, keys and values are clipped at ± this (OLMo 1); 0: they are not
-    AttentionScores scores;
+    AttentionScores scores = {};
     bool operator==(const Attention&) const = default;
     MGPLAN_MEMBERS(heads, kv_heads, head_dim, rotary, qkv_bias, output_bias, output_gate, qk_norm, qk_norm_after_rotary, qkv_clip, scores)
 };

@@ -8,6 +8,14 @@ namespace mgplan {
 /// that is block-diagonal over groups of heads, one trained logit per head. The window is the layer's. Widths in elements.
 struct CompressedAttention {
     static constexpr std::string_view kKind = "compressed_attention";
+    static constexpr MixerTraits kTraits{.words = "compressed attention",
+                                         .timed_at_least = "the compressed attention of DeepSeek-V4",
+                                         .between_streams = true,
+                                         .projects_latents = true,
+                                         // Megatron-LM's branch dev at d48bd6be, deepseek_v4_hybrid_attention.py, asserts it.
+                                         .keeps_core = true,
+                                         .joins_documents = true,
+                                         .published_as = "models of DeepSeek-V4's kind"};
     std::int64_t heads = 0;
     std::int64_t head_dim = 0;
     std::int64_t rotary_dim = 0;  ///< values of each head that are rotated
@@ -19,7 +27,7 @@ struct CompressedAttention {
     std::int64_t index_heads = 0;       ///< of what chooses compressed keys; 0: all are seen
     std::int64_t index_head_dim = 0;
     std::int64_t index_top_k = 0;  ///< compressed keys that are chosen
-    Rotary rotary;
+    Rotary rotary = {};
     bool operator==(const CompressedAttention&) const = default;
     MGPLAN_MEMBERS(heads, head_dim, rotary_dim, q_lora_rank, output_groups, output_group_rank, compression_rate, overlaps, index_heads,
                    index_head_dim, index_top_k, rotary)

@@ -8,6 +8,7 @@ namespace mgplan {
 /// one convolution over q, k and v, a gated norm of each head. Widths in elements.
 struct GatedDeltaNet {
     static constexpr std::string_view kKind = "gated_delta_net";
+    static constexpr MixerTraits kTraits{.words = "gated delta net"};
     std::int64_t key_heads = 0;
     std::int64_t key_dim = 0;
     std::int64_t value_heads = 0;

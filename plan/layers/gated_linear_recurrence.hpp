@@ -8,6 +8,8 @@ namespace mgplan {
 /// gates are block-diagonal over the heads. Widths in elements.
 struct GatedLinearRecurrence {
     static constexpr std::string_view kKind = "gated_linear_recurrence";
+    static constexpr MixerTraits kTraits{.words = "gated linear recurrence",
+                                         .timed_at_least = "the gated linear recurrence of RecurrentGemma"};
     std::int64_t width = 0;
     std::int64_t heads = 0;
     std::int64_t conv_taps = 0;

@@ -9,6 +9,8 @@ namespace mgplan {
 /// the layer's. Widths in elements.
 struct GemmaAttention {
     static constexpr std::string_view kKind = "gemma_attention";
+    static constexpr MixerTraits kTraits{
+        .words = "attention of Gemma 4", .shapes_alone = "the attention of Gemma 4", .published_as = "models of Gemma 3n's or 4's kind"};
     std::int64_t heads = 0;
     std::int64_t kv_heads = 0;
     std::int64_t head_dim = 0;
@@ -19,7 +21,7 @@ struct GemmaAttention {
     std::int64_t layer_input_width = 0;
     std::int64_t layer_input_rows = 0;
     std::int64_t bypass_rank = 0;  ///< values between the two matrices of a bypass of the attention; 0: none
-    Rotary rotary;
+    Rotary rotary = {};
     bool operator==(const GemmaAttention&) const = default;
     MGPLAN_MEMBERS(heads, kv_heads, head_dim, shares_kv, key_is_value, bias, layer_input_width, layer_input_rows, bypass_rank, rotary)
 };
@@ -28,6 +30,10 @@ struct GemmaAttention {
 /// with its norms, and the tensors that predict and correct the residual streams.
 struct Gemma3nLayer {
     static constexpr std::string_view kKind = "gemma3n_layer";
+    static constexpr MixerTraits kTraits{.words = "Gemma 3n's attention and MLP",
+                                         .timed_at_least = "the residual streams of Gemma 3n",
+                                         .shapes_alone = "the attention of Gemma 3n",
+                                         .published_as = GemmaAttention::kTraits.published_as};
     GemmaAttention attention;
     Mlp mlp;
     double mlp_zero_share = 0;  ///< share of zeros that the MLP's gate is cut to

@@ -8,6 +8,7 @@ namespace mgplan {
 /// values. Widths in elements.
 struct KimiDeltaAttention {
     static constexpr std::string_view kKind = "kimi_delta_attention";
+    static constexpr MixerTraits kTraits{.words = "Kimi delta attention"};
     std::int64_t heads = 0;
     std::int64_t head_dim = 0;
     std::int64_t conv_taps = 0;

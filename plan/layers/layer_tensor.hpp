@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "plan/layers/mixer_traits.hpp"
 #include "plan/layers/norms.hpp"
 
 namespace mgplan {

@@ -8,6 +8,7 @@ namespace mgplan {
 /// elements.
 struct LightningAttention {
     static constexpr std::string_view kKind = "lightning_attention";
+    static constexpr MixerTraits kTraits{.words = "lightning attention"};
     std::int64_t heads = 0;
     std::int64_t head_dim = 0;
     bool operator==(const LightningAttention&) const = default;

@@ -13,6 +13,7 @@ constexpr auto words_of(InnerNorms /*type*/) {
 /// Mamba (arXiv 2312.00752, section 3.4). Widths in elements.
 struct Mamba {
     static constexpr std::string_view kKind = "mamba";
+    static constexpr MixerTraits kTraits{.words = "Mamba", .timed_at_least = "the selective scan of Mamba"};
     std::int64_t inner_width = 0;
     std::int64_t state_size = 0;
     std::int64_t conv_taps = 0;

@@ -8,6 +8,7 @@ namespace mgplan {
 /// of maps of the state. Widths in elements.
 struct Mamba2 {
     static constexpr std::string_view kKind = "mamba2";
+    static constexpr MixerTraits kTraits{.words = "Mamba-2"};
     std::int64_t inner_width = 0;
     std::int64_t heads = 0;
     std::int64_t groups = 0;
@@ -22,6 +23,7 @@ struct Mamba2 {
 /// rate by a factor of its output.
 struct AttentionBesideMamba2 {
     static constexpr std::string_view kKind = "attention_beside_mamba2";
+    static constexpr MixerTraits kTraits{.words = "attention beside Mamba-2", .takes_multipliers = true};
     Attention attention;
     Mamba2 mamba2;
     double attention_output_multiplier = 1;
@@ -44,7 +46,7 @@ struct SharedBlock {
     std::int64_t head_dim = 0;
     std::int64_t ffn = 0;
     Activation activation = Activation::silu;
-    std::optional<Rotary> rotary;
+    std::optional<Rotary> rotary = {};
     bool operator==(const SharedBlock&) const = default;
     MGPLAN_MEMBERS(number, query_heads, kv_heads, head_dim, ffn, activation, rotary)
 };
@@ -53,6 +55,8 @@ struct SharedBlock {
 /// with adapts_attention, of its queries, keys and values.
 struct SharedBlockMamba2 {
     static constexpr std::string_view kKind = "shared_block_mamba2";
+    static constexpr MixerTraits kTraits{.words = "Mamba-2 behind a shared block",
+                                         .shapes_alone = "blocks whose weights layers share (Zamba2)"};
     SharedBlock block;
     Mamba2 mamba2;
     std::int64_t adapter_rank = 0;  ///< 0: none

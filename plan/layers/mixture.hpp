@@ -4,6 +4,10 @@
 
 namespace mgplan {
 
+/// Name of the counted tensor with the biases of the router's scores that move the choice of experts, one for each expert, in models whose
+/// class counts them among its parameters (ERNIE 4.5); `copies`: MoE layers. Training moves them (expert_bias below).
+constexpr std::string_view kChoiceBias = "choice.bias";
+
 /// A mixture of experts. Widths in elements.
 struct Mixture {
     static constexpr std::string_view kKind = "mixture";

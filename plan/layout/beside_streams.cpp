@@ -1,12 +1,11 @@
 #include "plan/layout/beside_streams.hpp"
 
-#include "plan/model/layer_parts.hpp"
+#include "plan/model/layers_of_model.hpp"
 
 namespace mgplan {
 
 std::string_view unpredicted_beside_streams(const ModelSpec& model, const TrainingSpec& training, EnumSet<CudaGraphScope> graphs) {
-    // DeepSeek-V4 lists its streams among the parts of its layers (model/layers/decoder_layer.cpp).
-    if (!model.compositions.empty() && !has_part_with(model, &PartTraits::between_streams)) return "residual streams (mHC) of hybrids";
+    if (!model.kinds.empty() && !has_mixer_with(model, &MixerTraits::between_streams)) return "residual streams (mHC) of hybrids";
     if (model.mtp_layers > 0) return "residual streams (mHC) with multi-token prediction";
     // A graph of the whole iteration holds what an eager one runs; graphs of layers have inputs and outputs of their own.
     if (!graphs.empty() && !graphs.contains(CudaGraphScope::full_iteration)) return "residual streams (mHC) under CUDA graphs of layers";

@@ -4,7 +4,7 @@
 
 #include <fmt/core.h>
 
-#include "plan/model/layer_parts.hpp"
+#include "plan/model/layers_of_model.hpp"
 #include "plan/text/errors.hpp"
 #include "plan/text/text.hpp"
 
@@ -97,9 +97,9 @@ void check_moe(Problems& problems, const ModelSpec& model, const std::string& wh
     check_range(problems, where, "shared expert ffn size", moe.shared_ffn, 0, ModelLimits::ffn);
     check_range(problems, where, "expert groups", moe.groups, 0, ModelLimits::experts);
     check_range(problems, where, "expert groups per token", moe.group_top_k, 0, ModelLimits::experts);
-    if (moe.branch_norms && (model.compositions.empty() || moe.shared_ffn == 0 || moe.latent != 0 || moe.shared_gate))
+    if (moe.branch_norms && (model.kinds.empty() || moe.shared_ffn == 0 || moe.latent != 0 || moe.shared_gate))
         problems.add(
-            "{}: branch_norms is known of mixtures in layers of parts (compositions), with shared experts, without their gate and "
+            "{}: branch_norms is known of mixtures in layers of parts (layer_kinds), with shared experts, without their gate and "
             "without maps of the experts' rows; remove it",
             where);
     for (const double coefficient : {moe.auxiliary_loss, moe.sequence_auxiliary_loss}) {
@@ -168,32 +168,25 @@ void check_activation_and_norms(Problems& problems, const ModelSpec& model, cons
     if (model.activation == Activation::xielu && (model.gated_mlp || model.moe))
         problems.add("{}: xielu has trained values, which gated MLPs and experts here have not; set gated_mlp = false, without experts",
                      where);
-    if (model.embedding_norm && (model.mtp_layers > 0 || !model.compositions.empty()))
+    if (model.embedding_norm && (model.mtp_layers > 0 || !model.kinds.empty()))
         problems.add("{}: embedding_norm beside multi-token prediction or layer_kinds, which know none; remove one of them", where);
     if (model.norm_weight) return;
     if (model.normalization != Normalization::layer_norm || model.post_norms || model.qk_norm || model.mla || model.mtp_layers > 0 ||
-        !model.compositions.empty())
+        !model.kinds.empty())
         problems.add(
             "{}: norm_weight = false is known of LayerNorm in front of attention and MLP, without QK-norm, latent attention, multi-token "
             "prediction and layer_kinds; remove these or norm_weight",
             where);
 }
 
-/// True if each kind of layer that parts describe holds a part that mixes streams.
-bool maps_stand_in_parts(const ModelSpec& model) {
-    return std::all_of(model.compositions.begin(), model.compositions.end(),
-                       [](const LayerComposition& layer) { return has_part_with(layer, PartRole::stream_maps); });
-}
-
 void check_streams(Problems& problems, const ModelSpec& model, const std::string& where) {
     check_range(problems, where, "residual streams", model.hyper_connections->streams, 1, ModelLimits::residual_streams);
     check_range(problems, where, "rounds of Sinkhorn and Knopp", model.hyper_connections->sinkhorn_iterations, 1,
                 ModelLimits::sinkhorn_iterations);
-    if (!maps_stand_in_parts(model) || model.mtp_layers > 0 || model.order != LayerOrder::sequential || model.normed_residual ||
-        model.residual_multiplier != 1)
+    if (model.mtp_layers > 0 || model.order != LayerOrder::sequential || model.normed_residual || model.residual_multiplier != 1)
         problems.add(
-            "{}: hyper_connections are known of layers that fields describe or whose parts hold a hyper_connection each, their halves one "
-            "behind the other, without multi-token prediction, normed_residual and residual_multiplier; remove these or hyper_connections",
+            "{}: hyper_connections are known of layers whose halves are one behind the other, without multi-token prediction, "
+            "normed_residual and residual_multiplier; remove these or hyper_connections",
             where);
 }
 
@@ -230,7 +223,7 @@ void check_arrangement(Problems& problems, const ModelSpec& model, const std::st
     check("multiplier of the state-space steps", branch.state_step, false);
     check("multiplier of the MLP's gate", branch.mlp_gate, false);
     check("multiplier of the MLP's output", branch.mlp_output, false);
-    if (branch != BranchMultipliers{} && !has_part_with(model, &PartTraits::takes_multipliers))
+    if (branch != BranchMultipliers{} && !has_counted_layers(model) && !has_mixer_with(model, &MixerTraits::takes_multipliers))
         problems.add("{}: branch_multipliers belong to layers of attention beside Mamba-2, which the model has not; remove them", where);
     if (model.normed_residual) {
         const NormedResidual& factors = *model.normed_residual;
@@ -252,33 +245,37 @@ void check_arrangement(Problems& problems, const ModelSpec& model, const std::st
     check("soft cap of the attention scores", model.attention_softcap, true);
 }
 
-void check_compositions(Problems& problems, const ModelSpec& model, const std::string& where) {
-    if (model.compositions.size() > ModelLimits::layer_kinds)
-        problems.add("{}: {} kinds of layers; give at most {}", where, model.compositions.size(), ModelLimits::layer_kinds);
-    const auto check = [&](const std::vector<LayerPart>& parts, const std::string& place) {
-        if (parts.size() > ModelLimits::parts) problems.add("{}: {} parts; give at most {}", place, parts.size(), ModelLimits::parts);
-        for (const LayerPart& part : parts) check_part(part, place, problems);
-    };
-    for (const LayerComposition& kind : model.compositions)
-        check(kind.parts, fmt::format("{}: layers of kind '{}'", where, kind.name.substr(0, 40)));
-    check(model.beside_layers, where + ": beside_layers");
-    if (const auto kind = model.composition_of_prediction) {
-        if (*kind >= model.compositions.size())
-            problems.add("{}: layers of multi-token prediction are of kind {} of {}; count kinds from 0", where, *kind,
-                         model.compositions.size());
+void check_kinds(Problems& problems, const ModelSpec& model, const std::string& where) {
+    if (model.kinds.size() > ModelLimits::layer_kinds)
+        problems.add("{}: {} kinds of layers; give at most {}", where, model.kinds.size(), ModelLimits::layer_kinds);
+    if (const auto kind = model.kind_of_prediction) {
+        if (*kind >= model.kinds.size())
+            problems.add("{}: layers of multi-token prediction are of kind {} of {}; count kinds from 0", where, *kind, model.kinds.size());
         if (model.mtp_layers == 0)
             problems.add("{}: layer_kinds name a kind for multi-token prediction, but mtp_layers = 0; remove it, or give mtp_layers",
                          where);
     }
-    if (model.compositions.empty() && model.composition_of_layer.empty()) return;
-    if (static_cast<std::int64_t>(model.composition_of_layer.size()) != model.layers)
+    if (model.kinds.empty() && model.kind_of_layer.empty()) return;
+    if (static_cast<std::int64_t>(model.kind_of_layer.size()) != model.layers)
         problems.add("{}: the list of the layers' kinds has {} entries for {} layers; give one entry per layer", where,
-                     model.composition_of_layer.size(), model.layers);
-    for (const auto kind : model.composition_of_layer) {
-        if (kind < model.compositions.size()) continue;
-        problems.add("{}: a layer is of kind {} of {}; count kinds from 0", where, kind, model.compositions.size());
+                     model.kind_of_layer.size(), model.layers);
+    for (const auto kind : model.kind_of_layer) {
+        if (kind < model.kinds.size()) continue;
+        problems.add("{}: a layer is of kind {} of {}; count kinds from 0", where, kind, model.kinds.size());
         break;
     }
+}
+
+/// Elements of tensors in floating point, which cannot overflow.
+template <class Tensor>
+double estimate(const std::vector<Tensor>& tensors) {
+    double sum = 0;
+    for (const Tensor& tensor : tensors) {
+        auto elements = static_cast<double>(tensor.copies);
+        for (const std::int64_t extent : tensor.shape) elements *= static_cast<double>(extent);
+        sum += elements;
+    }
+    return sum;
 }
 
 /// An upper estimate of the parameter count in floating point, which cannot overflow.
@@ -295,16 +292,21 @@ double estimated_parameters(const ModelSpec& model) {
             mlp, real(model.moe->experts) * (real(model.moe->expert_ffn) + 1) + real(model.moe->shared_ffn) + real(model.moe->latent));
     double layer = attention + 3 * (hidden + 2) * mlp + 16 * hidden;
     if (model.hyper_connections) layer += 2 * (real(model.stream_width()) + 1) * real(model.hyper_connections->maps() + 4);
-    for (const LayerComposition& kind : model.compositions) layer = std::max(layer, estimate_parts(kind.parts, model.hidden));
+    double kinds = 0;
+    for (const NamedLayer& kind : model.kinds) {
+        const Layer& listed = kind.layer;
+        kinds = std::max(kinds, listed.counted.empty() ? estimate(tensors(listed, model.hidden)) : estimate(listed.counted));
+    }
+    layer += kinds;
     const std::int64_t rows = std::max(model.vocab, model.padded_rows) + model.max_positions + model.token_types;
-    return estimate_parts(model.beside_layers, model.hidden) + 2 * hidden * real(rows) + real(model.layers + model.mtp_layers) * layer;
+    return estimate(model.counted) + 2 * hidden * real(rows) + real(model.layers + model.mtp_layers) * layer;
 }
 
 }  // namespace
 
 bool ModelSpec::is_moe_layer(std::int64_t layer) const {
     if (!moe) return false;
-    if (layer >= layers && composition_of_prediction) return has_part_with(compositions.at(*composition_of_prediction), PartRole::mixture);
+    if (layer >= layers && kind_of_prediction) return feed_forward_as<Mixture>(kinds.at(*kind_of_prediction).layer) != nullptr;
     return moe_layers.at(static_cast<std::size_t>(layer < layers ? layer : layers - 1));
 }
 
@@ -320,8 +322,8 @@ std::int64_t ModelSpec::output_rows(std::int64_t tp) const {
 
 std::int64_t ModelSpec::streams() const {
     if (hyper_connections) return hyper_connections->streams;
-    for (const LayerPart& part : beside_layers) {
-        if (const std::string_view size = traits_of(part).streams; !size.empty()) return part_size(part, size);
+    for (const NamedLayer& kind : kinds) {
+        if (const auto* layer = mixer_as<Gemma3nLayer>(kind.layer)) return layer->streams;
     }
     return 1;
 }
@@ -346,7 +348,7 @@ void validate(const ModelSpec& model, const std::string& where) {
     else if (!model.moe_layers.empty())
         problems.add("{}: a list of mixture layers without experts; give the number of experts or remove the list", where);
     check_arrangement(problems, model, where);
-    check_compositions(problems, model, where);
+    check_kinds(problems, model, where);
     if (model.output_bias && model.mtp_layers > 0)
         problems.add("{}: output_bias beside multi-token prediction, whose output layer has none; remove one of them", where);
     if (model.qk_norm_full_width && !model.qk_norm) problems.add("{}: a full-width QK-norm needs QK-norm itself; set qk_norm too", where);
@@ -368,13 +370,11 @@ std::vector<std::string> features_not_computed(const ModelSpec& model) {
 
 namespace {
 
-/// Adds what the kinds of a model's parts say of themselves in one of their columns, each sentence once.
-void add_words_of_parts(std::vector<std::string>& all, const ModelSpec& model, std::string_view PartTraits::*column) {
-    for (const LayerComposition& layer : model.compositions) {
-        for (const LayerPart& part : layer.parts) {
-            const std::string_view words = traits_of(part).*column;
-            if (!words.empty() && std::find(all.begin(), all.end(), words) == all.end()) all.emplace_back(words);
-        }
+/// Adds what the kinds of a model's mixers say of themselves in one of their columns, each sentence once.
+void add_words_of_mixers(std::vector<std::string>& all, const ModelSpec& model, std::string_view MixerTraits::*column) {
+    for (const NamedLayer& kind : model.kinds) {
+        const std::string_view words = kind.layer.mixer ? traits_of(*kind.layer.mixer).*column : std::string_view();
+        if (!words.empty() && std::find(all.begin(), all.end(), words) == all.end()) all.emplace_back(words);
     }
 }
 
@@ -382,7 +382,7 @@ void add_words_of_parts(std::vector<std::string>& all, const ModelSpec& model, s
 
 std::vector<std::string> layers_timed_at_least(const ModelSpec& model) {
     std::vector<std::string> layers;
-    add_words_of_parts(layers, model, &PartTraits::timed_at_least);
+    add_words_of_mixers(layers, model, &MixerTraits::timed_at_least);
     return layers;
 }
 
@@ -391,7 +391,7 @@ std::vector<std::string> layers_known_of_shapes(const ModelSpec& model) {
     if (model.hyper_connections)
         layers.push_back(fmt::format("{} that maps mix (hyper-connections)", counted(model.hyper_connections->streams, "residual stream")));
     if (model.moe && model.moe->branch_norms) layers.emplace_back("experts behind norms of their own (Gemma 4)");
-    add_words_of_parts(layers, model, &PartTraits::shapes_alone);
+    add_words_of_mixers(layers, model, &MixerTraits::shapes_alone);
     return layers;
 }
 

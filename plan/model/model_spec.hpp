@@ -2,13 +2,11 @@
 // The trained model: the shape of one transformer language model. A plain value; formats/ makes it from users' files.
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "plan/layers/adapters.hpp"
-#include "plan/layers/layer_terms.hpp"
+#include "plan/layers/layer.hpp"
 
 namespace mgplan {
 
@@ -38,7 +36,7 @@ struct ModelLimits {
     static constexpr double init_deviation = 1e3;
     static constexpr std::size_t left_out = 64;  ///< entries
     static constexpr std::size_t layer_kinds = 64;
-    static constexpr std::size_t parts = 64;                          ///< of a kind of layer, or outside the layers
+    static constexpr std::size_t parts = 64;  ///< in which files describe a kind of layer, or what is outside the layers
     static constexpr std::int64_t part_size = std::int64_t{1} << 40;  ///< each size of a part
     static constexpr double multiplier = 1e6;
     static constexpr std::int64_t residual_streams = 64;
@@ -100,19 +98,14 @@ struct MoeSpec {
     bool operator==(const MoeSpec&) const = default;
 };
 
-/// A part of a layer that the fields of ModelSpec do not describe, by its kind ("mamba2") and its sizes by name. Which kinds there
-/// are, the sizes of each and the tensors that follow from them: plan/model/layer_parts.hpp.
-struct LayerPart {
-    std::string kind;
-    std::map<std::string, std::int64_t> sizes;
-    bool operator==(const LayerPart&) const = default;
-};
-
-/// One kind of layer as the list of its parts: norms, a mixer of tokens, a feed-forward.
-struct LayerComposition {
-    std::string name;  ///< "mamba2+moe"
-    std::vector<LayerPart> parts;
-    bool operator==(const LayerComposition&) const = default;
+/// One kind of layer of a model whose fields do not describe its layers.
+struct NamedLayer {
+    std::string name;  ///< for messages: "mamba2+moe"
+    /// Values that no field states: halves and their sizes, norms in front and after, windows of mixers with a state along the
+    /// sequence. All else is at its default, and typed_layer() (plan/parameters/model_adapter.hpp) adds what fields say. A layer that no
+    /// kind describes has counted tensors alone.
+    Layer layer;
+    bool operator==(const NamedLayer&) const = default;
 };
 
 /// Factors of the outputs of a layer's branches, by which maximal-update parametrisation sets each matrix's rate (Falcon-H1,
@@ -227,14 +220,15 @@ struct ModelSpec {
     std::optional<MlaSpec> mla;
     std::optional<MoeSpec> moe;
     std::vector<bool> moe_layers;  ///< size = layers when moe is set (true: the MLP is an MoE layer), else empty
-    /// Layers that the fields above do not describe: the kinds that there are, and the kind of each layer. Such a model is counted;
-    /// what else a command can do with it, it says. Empty: the fields describe all layers.
-    std::vector<LayerComposition> compositions;
-    std::vector<std::uint16_t> composition_of_layer;  ///< size = layers with compositions, else empty
+    /// The kinds of layers where the fields above do not describe all layers; empty: they do. Where a kind has counted tensors, the model
+    /// is counted and nothing else.
+    std::vector<NamedLayer> kinds;
+    std::vector<std::uint16_t> kind_of_layer;  ///< size = layers with kinds, else empty
     /// The kind of the decoder layer of each depth of multi-token prediction; nothing: that of the last layer.
-    std::optional<std::uint16_t> composition_of_prediction;
-    /// Tensors outside the layers, besides the table of words, the final norm and the output layer; also without compositions.
-    std::vector<LayerPart> beside_layers;
+    std::optional<std::uint16_t> kind_of_prediction;
+    /// Tensors outside the layers that no field describes. Such a model is counted and nothing else, but for kChoiceBias. With kinds of
+    /// which some are counted, the final norm and all that layers share are among them.
+    std::vector<CountedTensor> counted;
     std::optional<Adapters> adapters;                  ///< of all layers: what is trained in place of all weights (LoRA)
     std::optional<std::int64_t> default_sequence;      ///< the preset's own sequence length (tokens)
     std::optional<std::int64_t> default_global_batch;  ///< the preset's own batch (sequences)
@@ -245,10 +239,10 @@ struct ModelSpec {
     [[nodiscard]] std::int64_t mtp_weights(std::int64_t depths) const { return mtp_repeated && depths > 1 ? 1 : depths; }
     /// True if a layer (from 0; of multi-token prediction from the number of layers on) has experts.
     [[nodiscard]] bool is_moe_layer(std::int64_t layer) const;
-    /// The index in compositions of one layer (from 0), of multi-token prediction from the number of layers on.
-    [[nodiscard]] std::uint16_t kind_of_parts(std::int64_t layer) const {
-        if (layer >= layers && composition_of_prediction) return *composition_of_prediction;
-        return composition_of_layer.at(static_cast<std::size_t>(layer < layers ? layer : layers - 1));
+    /// The kind of one layer (from 0), of multi-token prediction from the number of layers on.
+    [[nodiscard]] std::uint16_t kind_at(std::int64_t layer) const {
+        if (layer >= layers && kind_of_prediction) return *kind_of_prediction;
+        return kind_of_layer.at(static_cast<std::size_t>(layer < layers ? layer : layers - 1));
     }
     /// The window of one layer (from 0); 0: it sees all before.
     [[nodiscard]] std::int64_t window_of_layer(std::int64_t layer) const {
@@ -269,7 +263,7 @@ struct ModelSpec {
     [[nodiscard]] std::int64_t qk_head_dim() const;
     /// Value width of one head in elements.
     [[nodiscard]] std::int64_t v_head_dim() const;
-    /// Residual streams: those of hyper_connections, or of the part "stream_ends" outside the layers.
+    /// Residual streams: those of hyper_connections, or of layers of Gemma 3n.
     [[nodiscard]] std::int64_t streams() const;
     /// Width of what goes from layer to layer and from stage to stage.
     [[nodiscard]] std::int64_t stream_width() const { return hidden * streams(); }

@@ -5,39 +5,88 @@
 #include <set>
 #include <utility>
 
-#include "plan/model/layer_parts.hpp"
+#include "plan/model/layers_of_model.hpp"
 #include "plan/parameters/model_adapter.hpp"
-#include "plan/text/errors.hpp"
 
 namespace mgplan {
 namespace {
 
-/// A part with every size that it leaves to its fallback, but for sizes of which several values say the same.
-struct ExplicitPart {
-    const PartKind* kind;
-    std::vector<std::int64_t> sizes;
-    bool operator==(const ExplicitPart&) const = default;
-};
+// True if layers here compute a half of these sizes. `layer`: that holds it.
 
-/// The parts of a layer in one order: those that make no half of their own come last.
-std::vector<ExplicitPart> explicit_parts(const std::vector<LayerPart>& parts) {
-    std::vector<ExplicitPart> all, maps, choices;
-    bool experts = false;
-    for (const LayerPart& part : parts) {
-        const PartKind* const kind = find_part_kind(part.kind);
-        const PartRole role = kind->traits.role;
-        ExplicitPart& one = (role == PartRole::stream_maps ? maps : role == PartRole::word_choice ? choices : all).emplace_back();
-        one.kind = kind;
-        const PartSizes sizes = stated_sizes(part, 0);
-        for (const PartSize& size : kind->sizes) {
-            // Typed layers follow the first two, and shared experts have the activation of the others.
-            if (size.name == "positions" || size.name == "behind" || (experts && size.name == "activation")) continue;
-            one.sizes.push_back(sizes[size.name]);
-        }
-        experts |= role == PartRole::mixture;
-    }
-    for (std::vector<ExplicitPart>* last : {&maps, &choices}) all.insert(all.end(), last->begin(), last->end());
-    return all;
+bool has_rms_norms(const Layer& layer) {
+    return layer.norms.norm.kind == Normalization::rms_norm;
+}
+
+bool computes(const Attention& a, const Layer& /*layer*/, const ModelSpec& /*spec*/) {
+    return a.heads % a.kv_heads == 0 && a.qk_norm != QkNorm::per_head;
+}
+
+bool computes(const LatentAttention& a, const Layer& /*layer*/, const ModelSpec& /*spec*/) {
+    return !a.output_bias;
+}
+
+bool computes(const GemmaAttention& a, const Layer& layer, const ModelSpec& spec) {
+    return a.heads % a.kv_heads == 0 && a.head_dim % 2 == 0 && has_rms_norms(layer) && spec.position == PositionEmbedding::rope &&
+           (a.layer_input_width == 0) == (a.layer_input_rows == 0);
+}
+
+bool computes(const Gemma3nLayer& own, const Layer& layer, const ModelSpec& spec) {
+    return computes(own.attention, layer, spec) && own.streams > 1 && own.streams <= ModelLimits::residual_streams &&
+           own.mlp_zero_share < 1 && own.mlp.activation != Activation::xielu;
+}
+
+bool computes(const CompressedAttention& a, const Layer& layer, const ModelSpec& spec) {
+    const bool compresses = a.compression_rate > 0, indexed = a.index_heads > 0;
+    return has_rms_norms(layer) && spec.position == PositionEmbedding::rope && layer.window > 0 && a.rotary_dim % 2 == 0 &&
+           a.rotary_dim <= a.head_dim && a.heads * a.head_dim % a.output_groups == 0 && (compresses || !a.overlaps) &&
+           indexed == (a.index_top_k > 0) && (!indexed || compresses) &&
+           (!indexed || (a.overlaps && a.index_head_dim >= std::max<std::int64_t>(1, a.rotary_dim)));
+}
+
+/// Megatron-core's mixer has neither biases of its projections nor a convolution without one (ssm/mamba_mixer.py), nor has this one.
+bool computes(const Mamba2& mamba2, const Layer& /*layer*/, const ModelSpec& /*spec*/) {
+    return mamba2.inner_width % mamba2.heads == 0 && mamba2.heads % mamba2.groups == 0;
+}
+
+bool computes(const AttentionBesideMamba2& mixer, const Layer& layer, const ModelSpec& spec) {
+    return computes(mixer.mamba2, layer, spec) && mixer.attention.heads % mixer.attention.kv_heads == 0;
+}
+
+bool computes(const SharedBlockMamba2& mixer, const Layer& layer, const ModelSpec& spec) {
+    const SharedBlock& block = mixer.block;
+    // An adapter of keys is as wide as that of queries.
+    const bool alike = block.kv_heads == block.query_heads && block.query_heads * block.head_dim == 2 * spec.hidden;
+    return block.query_heads % block.kv_heads == 0 && has_rms_norms(layer) && (!block.rotary || block.head_dim % 2 == 0) &&
+           (!mixer.adapts_attention || alike) && computes(mixer.mamba2, layer, spec) && block.activation != Activation::xielu;
+}
+
+bool computes(const GatedDeltaNet& net, const Layer& layer, const ModelSpec& /*spec*/) {
+    return net.value_heads % net.key_heads == 0 && has_rms_norms(layer);
+}
+
+bool computes(const GatedLinearRecurrence& recurrence, const Layer& layer, const ModelSpec& /*spec*/) {
+    return recurrence.width % recurrence.heads == 0 && has_rms_norms(layer);
+}
+
+bool computes(const ShortConvolution& /*convolution*/, const Layer& /*layer*/, const ModelSpec& /*spec*/) {
+    return true;
+}
+
+/// Mamba, Kimi delta attention and lightning attention.
+template <class Kind>
+bool computes(const Kind& /*mixer*/, const Layer& layer, const ModelSpec& /*spec*/) {
+    return has_rms_norms(layer);
+}
+
+bool computes(const Mlp& mlp, const Layer& /*layer*/, const ModelSpec& /*spec*/) {
+    // A bias of the second product would miss the MLP's multiplier, which comes before it; and without a gate there is none to scale.
+    if ((mlp.output_multiplier != 1 && mlp.bias) || (mlp.gate_multiplier != 1 && !mlp.gated)) return false;
+    return !(mlp.gated && mlp.activation == Activation::xielu);  // which has no gate
+}
+
+bool computes(const Mixture& mixture, const Layer& /*layer*/, const ModelSpec& /*spec*/) {
+    if (mixture.branch_norms && mixture.shared_ffn == 0) return false;
+    return mixture.activation != Activation::xielu;  // its trained values belong to one MLP
 }
 
 /// Mixers that fields do not describe have a norm after them if their kind has one, and then also one in front.
@@ -49,65 +98,33 @@ bool has_norms_of_kind(const Layer& layer) {
 }
 
 /// True if layers with inputs of their own state alike what they read, and if streams that no maps mix pass layers of Gemma 3n alone.
-bool read_alike(const std::vector<Layer>& kinds) {
+bool read_alike(const std::vector<NamedLayer>& kinds) {
     std::set<std::pair<std::int64_t, std::int64_t>> inputs;  // streams, width of the layers' own inputs
     bool others = false;
-    for (const Layer& layer : kinds) {
-        const Mixer* const mixer = layer.mixer ? &*layer.mixer : nullptr;
-        const auto* const gemma3n = std::get_if<Gemma3nLayer>(mixer);
+    for (const NamedLayer& kind : kinds) {
+        const auto* const gemma3n = mixer_as<Gemma3nLayer>(kind.layer);
         if (gemma3n != nullptr) inputs.emplace(gemma3n->streams, gemma3n->attention.layer_input_width);
-        if (const auto* const gemma = std::get_if<GemmaAttention>(mixer)) inputs.emplace(1, gemma->layer_input_width);
+        if (const auto* const gemma = mixer_as<GemmaAttention>(kind.layer)) inputs.emplace(1, gemma->layer_input_width);
         others |= gemma3n == nullptr;
     }
     return inputs.size() <= 1 && (!others || inputs.empty() || inputs.begin()->first == 1);
 }
 
-/// True if the parts outside the layers are the final norm, what this layer reads there, and what other layers may read.
-bool finds_what_it_reads(const Layer& layer, const ModelSpec& model) {
-    const std::vector<ExplicitPart> read = explicit_parts(parts_beside({layer}, layer.norms.norm, model));
-    std::vector<ExplicitPart> rest = explicit_parts(model.beside_layers);
-    if (const auto* reader = std::get_if<SharedBlockMamba2>(layer.mixer ? &*layer.mixer : nullptr)) {
-        const auto place = static_cast<std::size_t>(reader->block.number);
-        if (place >= rest.size() || rest[place] != read.front()) return false;
-    }
-    for (const ExplicitPart& part : read) {
-        const auto found = std::find(rest.begin(), rest.end(), part);
-        if (found == rest.end()) return false;
-        rest.erase(found);
-    }
-    return std::all_of(rest.begin(), rest.end(), [](const ExplicitPart& part) { return part.kind->traits.shared; });
-}
-
 /// True for biases of experts that are counted and trained, outside layers that fields describe. Only counting reads the number of MoE
 /// layers; a part of the model may have none.
-bool is_choice_bias(const LayerPart& part, const ModelSpec& model) {
-    if (part.kind != "choice_biases") return false;
-    return !model.moe || (model.moe->expert_bias && part_size(part, "experts") == model.moe->experts);
-}
-
-/// True if a typed layer has the parts that state it, and norms as its kind of mixer has them.
-bool says_all(const Layer& layer, const LayerComposition& composition, std::int64_t hidden) {
-    return has_norms_of_kind(layer) && explicit_parts(composition_of(layer, hidden).parts) == explicit_parts(composition.parts);
+bool is_trained_bias(const CountedTensor& tensor, const ModelSpec& model) {
+    if (tensor.name != kChoiceBias) return false;
+    return !model.moe || (model.moe->expert_bias && tensor.shape.front() == model.moe->experts);
 }
 
 }  // namespace
-
-bool chooses_by_words(const ModelSpec& model, std::int64_t layer) {
-    if (model.compositions.empty() || layer >= std::ssize(model.composition_of_layer)) return false;
-    const LayerComposition& kind = model.compositions[model.composition_of_layer[static_cast<std::size_t>(layer)]];
-    return has_part_with(kind, PartRole::word_choice);
-}
 
 std::span<const EnumSet<RecomputeModule>> published_recompute_sets(const ModelSpec& model) {
     // As its recipes have them (Megatron-LM's branch dev at d48bd6be, examples/moe_recipes).
     static constexpr std::array kCompressed{EnumSet<RecomputeModule>{RecomputeModule::mla_up_proj},
                                             EnumSet<RecomputeModule>{RecomputeModule::mla_up_proj, RecomputeModule::mhc},
                                             EnumSet<RecomputeModule>{RecomputeModule::mla_up_proj, RecomputeModule::moe_act}};
-    for (const LayerComposition& layer : model.compositions) {
-        for (const LayerPart& part : layer.parts) {
-            if (part.kind == CompressedAttention::kKind) return kCompressed;
-        }
-    }
+    if (has_mixer(model, [](const Mixer& mixer) { return std::holds_alternative<CompressedAttention>(mixer); })) return kCompressed;
     return {};
 }
 
@@ -116,26 +133,27 @@ EnumSet<RecomputeModule> usual_recompute_modules(const ModelSpec& model) {
     return published.empty() ? EnumSet<RecomputeModule>{RecomputeModule::core_attn} : published.front();
 }
 
-std::optional<Layer> computed_layer(const ModelSpec& model, const LayerComposition& composition) {
-    std::optional<Layer> layer = stated_layer(model, composition, 0);
-    if (layer && !says_all(*layer, composition, model.hidden)) layer.reset();
-    return layer;
+bool is_computed(const ModelSpec& model, const NamedLayer& kind) {
+    if (!kind.layer.mixer && !kind.layer.feed_forward) return false;  // counted
+    const Layer layer = with_fields(model, kind.layer, 0);
+    const auto computed = [&](const auto& half) { return computes(half, layer, model); };
+    return has_norms_of_kind(layer) && (!layer.mixer || std::visit(computed, *layer.mixer)) &&
+           (!layer.feed_forward || std::visit(computed, *layer.feed_forward));
+}
+
+bool has_computed_kinds(const ModelSpec& model) {
+    return model.counted.empty() && read_alike(model.kinds) &&
+           std::all_of(model.kinds.begin(), model.kinds.end(), [&](const NamedLayer& kind) { return is_computed(model, kind); });
 }
 
 bool is_computed(const ModelSpec& model) {
     if (model.labels == 0 || model.word_width != 0) return false;
-    const std::vector<LayerPart>& outside = model.beside_layers;
-    if (model.compositions.empty())
-        return std::all_of(outside.begin(), outside.end(), [&](const LayerPart& part) { return is_choice_bias(part, model); });
+    if (model.kinds.empty())
+        return std::all_of(model.counted.begin(), model.counted.end(),
+                           [&](const CountedTensor& one) { return is_trained_bias(one, model); });
     // The last stage has no blocks and inputs that the first one computes for layers.
-    if (model.mtp_layers > 0 && parts_beside({typed_layer(model, model.layers)}, Norm{}, ModelSpec{}).size() > 1) return false;
-    std::vector<Layer> kinds;
-    for (const LayerComposition& composition : model.compositions) {
-        std::optional<Layer> layer = computed_layer(model, composition);
-        if (!layer || !finds_what_it_reads(*layer, model)) return false;
-        kinds.push_back(*std::move(layer));
-    }
-    return read_alike(kinds);
+    const std::optional<Mixer>& predicts = model.kinds.at(model.kind_at(model.layers)).layer.mixer;
+    return !(model.mtp_layers > 0 && predicts && reads_first_stage(*predicts)) && has_computed_kinds(model);
 }
 
 }  // namespace mgplan

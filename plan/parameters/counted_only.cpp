@@ -24,8 +24,8 @@ void refuse_counted_only(const ModelSpec& model, const std::string& where) {
                         where));
     std::vector<std::string> kinds;
     if (model.word_width != 0) kinds.emplace_back("maps between words and layers of other widths");
-    for (const LayerComposition& kind : model.compositions) {
-        if (!computed_layer(model, kind)) kinds.push_back(kind.name.substr(0, 60));
+    for (const NamedLayer& kind : model.kinds) {
+        if (!is_computed(model, kind)) kinds.push_back(kind.name.substr(0, 60));
     }
     if (kinds.empty()) kinds.emplace_back("tensors beside the layers");
     constexpr std::size_t kShown = 6;
@@ -42,9 +42,9 @@ void refuse_counted_only(const ModelSpec& model, const std::string& where) {
 
 void refuse_unmeasured(const ModelSpec& model, const std::string& where) {
     refuse_counted_only(model, where);
-    if (model.compositions.empty()) return;
+    if (model.kinds.empty()) return;
     std::string kinds;
-    for (const LayerComposition& kind : model.compositions) kinds += (kinds.empty() ? "" : ", ") + kind.name.substr(0, 60);
+    for (const NamedLayer& kind : model.kinds) kinds += (kinds.empty() ? "" : ", ") + kind.name.substr(0, 60);
     throw ConfigError(fmt::format(
         "{}: kernels of layers that parts describe ({}) are not measured yet; name a model of attention layers alone", where, kinds));
 }

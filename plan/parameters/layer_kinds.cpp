@@ -7,8 +7,7 @@
 
 #include <fmt/core.h>
 
-#include "plan/model/layer_parts.hpp"
-#include "plan/parameters/composed_layer.hpp"
+#include "plan/model/layers_of_model.hpp"
 #include "plan/parameters/model_adapter.hpp"
 #include "plan/text/errors.hpp"
 
@@ -74,9 +73,7 @@ std::vector<LayerKindHalves> kinds_of_fields(const ModelSpec& model, LayerKinds&
     return layers;
 }
 
-LayerKindHalves halves_of_parts(const ModelSpec& one_layer, LayerKinds& kinds, std::size_t composition) {
-    const LayerComposition& parts = one_layer.compositions[composition];
-    const Layer layer = typed_layer(one_layer, parts, 0);
+LayerKindHalves halves_of_kind(const Layer& layer, LayerKinds& kinds) {
     LayerKindHalves kind;
     kind.mixture = feed_forward_as<Mixture>(layer) != nullptr;
     if (layer.mixer) kind.mixer = index_of_half(kinds.mixers, mixer_of(layer));
@@ -135,11 +132,11 @@ bool LayerKinds::one_half_each() const {
 }
 
 bool layers_by_pattern(const ModelSpec& model) {
-    return !model.compositions.empty() && layer_kinds(model).one_half_each();
+    return !model.kinds.empty() && layer_kinds(model).one_half_each();
 }
 
 bool attention_norm_stands_alone(const ModelSpec& model) {
-    return (model.mla.has_value() || has_part_with(model, &PartTraits::projects_latents)) && model.pre_norms;
+    return (model.mla.has_value() || has_mixer_with(model, &MixerTraits::projects_latents)) && model.pre_norms;
 }
 
 LayerKinds layer_kinds(const ModelSpec& model, const MegatronSwitches& switches) {
@@ -147,15 +144,15 @@ LayerKinds layer_kinds(const ModelSpec& model, const MegatronSwitches& switches)
     result.attention_norm_alone = attention_norm_stands_alone(model);
     result.mixture_norm_alone = model.pre_norms;
     std::vector<LayerKindHalves> layers;  // of each, after them that of multi-token prediction
-    if (model.compositions.empty()) {
+    if (model.kinds.empty()) {
         layers = kinds_of_fields(model, result);
     } else {
-        const ModelSpec one_layer = with_one_layer(model);
-        std::vector<std::optional<LayerKindHalves>> known(model.compositions.size());
+        const std::vector<Layer> typed = typed_kinds(with_one_layer(model));
+        std::vector<std::optional<LayerKindHalves>> known(model.kinds.size());
         for (std::int64_t layer = 0; layer < model.layers + (model.mtp_layers > 0 ? 1 : 0); ++layer) {
-            const std::size_t composition = model.kind_of_parts(layer);
-            if (!known[composition]) known[composition] = halves_of_parts(one_layer, result, composition);
-            layers.push_back(*known[composition]);
+            const std::size_t kind = model.kind_at(layer);
+            if (!known[kind]) known[kind] = halves_of_kind(typed[kind], result);
+            layers.push_back(*known[kind]);
             const int mixer = layers.back().mixer;
             const bool attends = mixer != LayerKindHalves::kNone && !result.mixers[static_cast<std::size_t>(mixer)].carries_state;
             layers.back().windowed = attends && model.window_of_layer(layer) > 0;

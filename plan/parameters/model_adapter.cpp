@@ -6,9 +6,8 @@
 
 #include <fmt/core.h>
 
-#include "plan/model/layer_parts.hpp"
-#include "plan/parameters/composed_layer.hpp"
-#include "plan/parameters/member_parts.hpp"
+#include "plan/model/layers_of_model.hpp"
+#include "plan/parameters/member_fields.hpp"
 #include "plan/text/errors.hpp"
 
 namespace mgplan {
@@ -126,23 +125,76 @@ Layer layer_of_fields(const ModelSpec& spec, std::int64_t number) {
     return layer;
 }
 
-std::vector<CountedTensor> counted_tensors(const std::vector<LayerPart>& parts, std::int64_t hidden) {
-    std::vector<CountedTensor> all;
-    for (const LayerPart& part : parts) {
-        for (CountedTensor& tensor : part_tensors(part, hidden)) all.push_back(std::move(tensor));
-    }
-    return all;
+Rotary rotary_of_all(const ModelSpec& spec) {
+    return rotary_of(spec, 0).value_or(Rotary{});
 }
 
-/// True if mgplan computes all parts, whatever follows the layers.
-bool parts_are_computed(ModelSpec spec) {
-    spec.labels.reset();
-    spec.word_width = spec.mtp_layers = 0;
-    return is_computed(spec);
+// Sets members of a half that fields state for all layers. `number`: of the layer.
+
+void add_fields(Attention& attention, const ModelSpec& spec, std::int64_t number) {
+    const Attention fields = attention_of(spec, number);
+    if (attention.rotary) attention.rotary = fields.rotary;
+    attention.qk_norm_after_rotary = fields.qk_norm_after_rotary;
+    attention.qkv_clip = fields.qkv_clip;
+    attention.scores = fields.scores;
 }
 
-const LayerComposition& composition_at(const ModelSpec& spec, std::int64_t number) {
-    return spec.compositions.at(spec.kind_of_parts(number));
+/// All but its heads are in MlaSpec.
+void add_fields(LatentAttention& attention, const ModelSpec& spec, std::int64_t number) {
+    const std::int64_t heads = attention.heads;
+    attention = latent_attention_of(spec, number);
+    attention.heads = heads;
+    attention.latent_norms = true;
+    if (spec.position == PositionEmbedding::none) attention.rotary.reset();
+}
+
+/// Gemma's and compressed attention always rotate; mixers without attention have nothing from fields.
+template <class Kind>
+void add_fields(Kind& mixer, const ModelSpec& spec, std::int64_t /*number*/) {
+    if constexpr (requires { mixer.rotary; }) mixer.rotary = rotary_of_all(spec);
+}
+
+void add_fields(Mlp& mlp, const ModelSpec& spec, std::int64_t /*number*/) {
+    mlp.gate_multiplier = spec.branch_multipliers.mlp_gate;
+    mlp.output_multiplier = spec.branch_multipliers.mlp_output;
+}
+
+void add_fields(Gemma3nLayer& layer, const ModelSpec& spec, std::int64_t number) {
+    add_fields(layer.attention, spec, number);
+    add_fields(layer.mlp, spec, number);
+}
+
+void add_fields(AttentionBesideMamba2& mixer, const ModelSpec& spec, std::int64_t /*number*/) {
+    add_fields(mixer.attention, spec, 0);
+    for (const auto& [field, member] : kBesideMultipliers) mixer.*member = spec.branch_multipliers.*field;
+}
+
+void add_fields(SharedBlockMamba2& mixer, const ModelSpec& spec, std::int64_t /*number*/) {
+    if (mixer.block.rotary) mixer.block.rotary = rotary_of_all(spec);
+}
+
+void add_fields(GatedDeltaNet& net, const ModelSpec& spec, std::int64_t /*number*/) {
+    net.norm_epsilon = spec.state_norm_epsilon;
+}
+
+/// All but these members are in MoeSpec.
+void add_fields(Mixture& mixture, const ModelSpec& spec, std::int64_t /*number*/) {
+    Mixture fields = mixture_of(spec);
+    fields.activation = mixture.activation;
+    fields.gated = mixture.gated;
+    fields.bias = mixture.bias;
+    fields.choosing_words = mixture.choosing_words;
+    mixture = std::move(fields);
+}
+
+/// A layer as the list of its tensors.
+Layer counted_layer(const ModelSpec& spec, std::int64_t number) {
+    Layer layer;
+    layer.counted = spec.kinds.at(spec.kind_at(number)).layer.counted;
+    if (!layer.counted.empty()) return layer;
+    for (LayerTensor& tensor : tensors(typed_layer(spec, number), spec.hidden))
+        layer.counted.push_back({std::move(tensor.name), std::move(tensor.shape), tensor.copies, tensor.copies_of_token});
+    return layer;
 }
 
 Model without_layers(const ModelSpec& spec) {
@@ -181,45 +233,68 @@ bool carries_state(const Mixer& mixer) {
     return !std::holds_alternative<Attention>(mixer) && !std::holds_alternative<LatentAttention>(mixer);
 }
 
+Layer with_fields(const ModelSpec& spec, const Layer& kind, std::int64_t number) {
+    MGPLAN_ASSERT(kind.counted.empty(), "layers here compute this kind of layer");
+    Layer layer = frame_of(spec);
+    layer.norms.before = kind.norms.before;
+    layer.norms.after = kind.norms.after;
+    layer.mixer = kind.mixer;
+    layer.feed_forward = kind.feed_forward;
+    const auto add = [&](auto& half) { add_fields(half, spec, number); };
+    if (layer.mixer) {
+        layer.window = carries_state(*layer.mixer) ? kind.window : spec.window_of_layer(number);
+        std::visit(add, *layer.mixer);
+    }
+    if (layer.feed_forward) std::visit(add, *layer.feed_forward);
+    // Lightning attention has factors of the path of its own.
+    if (layer.residual.normed_path && mixer_as<LightningAttention>(layer) != nullptr)
+        layer.residual.normed_path->mixer = spec.normed_residual->state;
+    return layer;
+}
+
+Layer without_fields(const Layer& layer) {
+    ModelSpec plain;
+    plain.layers = 1;
+    plain.mla.emplace();
+    plain.moe.emplace();
+    return with_fields(plain, layer, 0);
+}
+
 Layer typed_layer(const ModelSpec& spec, std::int64_t layer) {
-    if (spec.compositions.empty()) return layer_of_fields(spec, layer);
-    return typed_layer(spec, composition_at(spec, layer), layer);
+    if (spec.kinds.empty()) return layer_of_fields(spec, layer);
+    return with_fields(spec, spec.kinds.at(spec.kind_at(layer)).layer, layer);
+}
+
+std::vector<Layer> typed_kinds(const ModelSpec& spec) {
+    std::vector<Layer> kinds;
+    if (spec.kinds.empty()) kinds.push_back(layer_of_fields(spec, 0));
+    for (const NamedLayer& kind : spec.kinds) kinds.push_back(with_fields(spec, kind.layer, 0));
+    return kinds;
 }
 
 Model typed_ends(const ModelSpec& spec) {
     Model model = without_layers(spec);
-    if (spec.compositions.empty()) model.kinds.push_back(layer_of_fields(spec, 0));
-    for (const LayerComposition& kind : spec.compositions) model.kinds.push_back(typed_layer(spec, kind, 0));
+    model.kinds = typed_kinds(spec);
     return model;
 }
 
 Model typed_model(const ModelSpec& spec, const MegatronSwitches& switches) {
     Model model = without_layers(spec);
-    const bool of_parts = !spec.compositions.empty(), computed = parts_are_computed(spec);
-    if (!of_parts || !computed) model.counted = counted_tensors(spec.beside_layers, spec.hidden);
+    model.counted = spec.counted;
+    // All layers are counted if one is, for then the tensors that they share are among the counted ones.
+    const bool counted = !spec.kinds.empty() && (has_counted_layers(spec) || !spec.counted.empty());
     LayerKindIndex kinds(model.kinds);
     for (std::int64_t number = 0; number < spec.layers; ++number) {
-        Layer layer;
-        if (!of_parts) {
-            layer = layer_of_fields(spec, number);
-        } else {
-            const LayerComposition& composition = composition_at(spec, number);
-            if (computed)
-                layer = typed_layer(spec, composition, number);
-            else
-                layer.counted = counted_tensors(composition.parts, spec.hidden);
-        }
+        Layer layer = counted ? counted_layer(spec, number) : typed_layer(spec, number);
         if (number < switches.bf16_layers_at_start || number >= spec.layers - switches.bf16_layers_at_end)
             layer.precision = LayerPrecision::bf16;  // core/fp8_utils.py, is_first_last_bf16_layer
         model.kind_of_layer.push_back(kinds.index_of(layer));
     }
-    if (spec.mtp_layers > 0) {
-        const bool counted = of_parts && !computed;  // of the last layer's kind then
+    if (spec.mtp_layers > 0)  // counted layers: of the last one's kind
         model.prediction = Prediction{.depths = spec.mtp_layers,
                                       .repeated = spec.mtp_repeated,
                                       .loss_factor = spec.mtp_loss_factor,
                                       .kind = counted ? model.kind_of_layer.back() : kinds.index_of(typed_layer(spec, spec.layers))};
-    }
     return model;
 }
 

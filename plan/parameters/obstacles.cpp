@@ -129,11 +129,11 @@ private:
 
 }  // namespace
 
-std::vector<std::string> obstacles_of_compositions(const ModelSpec& model, const ParallelSizes& sizes) {
+std::vector<std::string> obstacles_of_kinds(const ModelSpec& model, const ParallelSizes& sizes) {
+    if (model.kinds.empty()) return {};
     Obstacles obstacles(sizes, model.hidden);
     const auto add = [&](const auto& half) { obstacles.add(half); };
-    for (const LayerComposition& kind : model.compositions) {
-        const Layer layer = typed_layer(model, kind, 0);
+    for (const Layer& layer : typed_kinds(model)) {
         if (layer.mixer) std::visit(add, *layer.mixer);
         if (layer.feed_forward) std::visit(add, *layer.feed_forward);
     }

@@ -103,14 +103,14 @@ ParameterCount head_parameter_count(const ModelSpec& model, std::int64_t tp, boo
 }
 
 ModelSpec as_built_by(Engine engine, ModelSpec model) {
-    if (engine == Engine::megatron && model.mla && model.compositions.empty())
+    if (engine == Engine::megatron && model.mla && model.kinds.empty())
         model.mla->query_norm = model.qk_norm && model.mla->q_lora_rank == 0;
     return model;
 }
 
 bool has_final_norm(const ModelSpec& model, Engine engine, const StageChunk& chunk) {
     // A hybrid pattern's norm is where its last stage is (core/models/hybrid/hybrid_block.py).
-    const bool after_decoder = engine == Engine::megatron && model.mtp_layers > 0 && model.compositions.empty();
+    const bool after_decoder = engine == Engine::megatron && model.mtp_layers > 0 && model.kinds.empty();
     if (!after_decoder) return chunk.loss;
     return chunk.decoders > 0 && chunk.first_decoder + chunk.decoders == model.layers;
 }

@@ -1,13 +1,11 @@
-// Typed layers back to fields and parts.
+// Typed layers back to fields and kinds.
 
 #include <algorithm>
-#include <map>
 #include <tuple>
 #include <utility>
 
-#include "plan/model/layer_parts.hpp"
 #include "plan/parameters/composed_layer.hpp"
-#include "plan/parameters/member_parts.hpp"
+#include "plan/parameters/member_fields.hpp"
 #include "plan/parameters/model_adapter.hpp"
 
 namespace mgplan {
@@ -154,7 +152,7 @@ void state_residual(const Layer& layer, ModelSpec& spec) {
     spec.normed_residual->mlp = layer.residual.normed_path->feed_forward;
 }
 
-/// All of a model but its parts; of values that differ between layers that of one.
+/// All of a model but its kinds; of values that differ between layers that of one.
 ModelSpec stated_spec(const Model& model) {
     ModelSpec spec;
     spec.name = model.name;
@@ -209,119 +207,16 @@ ModelSpec stated_spec(const Model& model) {
     return spec;
 }
 
-// Parts.
-
-LayerPart activated(LayerPart part, Activation activation) {
-    part.sizes["activation"] = 1 + static_cast<std::int64_t>(activation);
-    return part;
-}
-
-LayerPart norm_part(const Norm& norm, std::int64_t width, std::int64_t copies, std::int64_t behind) {
-    return {"norm", {{"width", width}, {"weight", norm.weight}, {"bias", norm.bias}, {"copies", copies}, {"behind", behind}}};
-}
-
-void write(const Attention& attention, const Layer& /*layer*/, LayerPart& part) {
-    part.sizes = {{"heads", attention.heads},
-                  {"kv_heads", attention.kv_heads},
-                  {"head_dim", attention.head_dim},
-                  {"qkv_bias", attention.qkv_bias},
-                  {"output_bias", attention.output_bias},
-                  {"output_gate", attention.output_gate},
-                  {"qk_norm", static_cast<std::int64_t>(attention.qk_norm)},
-                  {"positions", attention.rotary ? 2 : 1}};
-}
-
-void write(const LatentAttention& attention, const Layer& /*layer*/, LayerPart& part) {
-    part.sizes = {{"heads", attention.heads},
-                  {"q_lora_rank", attention.q_lora_rank},
-                  {"kv_lora_rank", attention.kv_lora_rank},
-                  {"qk_nope", attention.qk_nope_head_dim},
-                  {"qk_rope", attention.qk_rope_head_dim},
-                  {"v_head_dim", attention.v_head_dim},
-                  {"output_bias", attention.output_bias},
-                  {"latent_norms", attention.latent_norms}};
-}
-
-void write(const GemmaAttention& attention, const Layer& layer, LayerPart& part) {
-    write_sizes(attention, part);
-    part.sizes["window"] = layer.window;
-}
-
-void write(const CompressedAttention& attention, const Layer& layer, LayerPart& part) {
-    write_sizes(attention, part);
-    part.sizes["window"] = layer.window;
-}
-
-void write(const Gemma3nLayer& mixer, const Layer& layer, LayerPart& part) {
-    write(mixer.attention, layer, part);
-    write_sizes(mixer, part);
-    part = activated(part, mixer.mlp.activation);
-    part.sizes["width"] = mixer.mlp.width;
-    part.sizes["cut_millionths"] = static_cast<std::int64_t>(std::min(mixer.mlp_zero_share, 1.0) * kMillion + 0.5);
-}
-
-void write(const AttentionBesideMamba2& mixer, const Layer& /*layer*/, LayerPart& part) {
-    write_sizes(mixer.mamba2, part);
-    part.sizes["query_heads"] = mixer.attention.heads;
-    part.sizes["kv_heads"] = mixer.attention.kv_heads;
-    part.sizes["head_dim"] = mixer.attention.head_dim;
-    part.sizes["qkv_bias"] = mixer.attention.qkv_bias ? 1 : 0;
-    part.sizes["output_bias"] = mixer.attention.output_bias ? 1 : 0;
-}
-
-void write(const SharedBlockMamba2& mixer, const Layer& /*layer*/, LayerPart& part) {
-    write_sizes(mixer, part);
-    write_sizes(mixer.block, part);
-    write_sizes(mixer.mamba2, part);
-    part = activated(part, mixer.block.activation);
-    part.sizes["positions"] = mixer.block.rotary ? 2 : 1;
-}
-
-template <class Kind>
-void write(const Kind& mixer, const Layer& /*layer*/, LayerPart& part) {
-    write_sizes(mixer, part);
-}
-
-void add_parts(const Mlp& mlp, std::int64_t /*hidden*/, const Norm& /*norm*/, std::vector<LayerPart>& parts) {
-    parts.push_back(activated({"mlp", {{"width", mlp.width}, {"gated", mlp.gated}, {"bias", mlp.bias}}}, mlp.activation));
-}
-
-void add_parts(const Mixture& mixture, std::int64_t hidden, const Norm& norm, std::vector<LayerPart>& parts) {
-    parts.push_back(activated({"experts",
-                               {{"experts", mixture.experts},
-                                {"top_k", mixture.top_k},
-                                {"width", mixture.expert_ffn},
-                                {"gated", mixture.gated},
-                                {"bias", mixture.bias},
-                                {"in", mixture.latent},
-                                {"router_bias", mixture.router_bias}}},
-                              mixture.activation));
-    const auto add_linear = [&](std::int64_t in, std::int64_t out) { parts.push_back({"linear", {{"in", in}, {"out", out}}}); };
-    if (mixture.shared_ffn > 0)
-        parts.push_back(activated({"mlp", {{"width", mixture.shared_ffn}, {"gated", mixture.gated}}}, mixture.activation));
-    if (mixture.shared_gate) add_linear(hidden, 1);
-    if (mixture.latent > 0) {
-        add_linear(hidden, mixture.latent);
-        add_linear(mixture.latent, hidden);
-    }
-    if (mixture.branch_norms) {
-        parts.push_back(norm_part(norm, hidden, 4, 0));
-        parts.push_back({"values", {{"count", mixture.experts}}});
-    }
-    if (mixture.choosing_words > 0) parts.push_back({"word_choice", {{"words", mixture.choosing_words}, {"top_k", mixture.top_k}}});
-}
-
 }  // namespace
 
 ModelSpec with_stated_fields(const ModelSpec& model) {
     ModelSpec all = model;
-    if (model.compositions.empty()) return all;
+    if (model.kinds.empty()) return all;
     all.heads = all.kv_heads = 1;
     all.head_dim = model.hidden;
     all.position = PositionEmbedding::none;
     all.qkv_bias = all.attention_output_bias = all.attention_output_gate = all.qk_norm = false;
-    for (const LayerComposition& kind : model.compositions) {
-        const Layer layer = typed_layer(model, kind, 0);
+    for (const Layer& layer : typed_kinds(model)) {
         const auto* const beside = mixer_as<AttentionBesideMamba2>(layer);
         if (const Attention* const attention = beside != nullptr ? &beside->attention : mixer_as<Attention>(layer)) {
             state(*attention, all);
@@ -338,62 +233,6 @@ ModelSpec with_stated_fields(const ModelSpec& model) {
     return all;
 }
 
-LayerPart stream_maps_part(const HyperConnections& streams, std::int64_t halves) {
-    return {"hyper_connection", {{"streams", streams.streams}, {"maps", streams.maps()}, {"scales", 3}, {"copies", halves}}};
-}
-
-LayerComposition composition_of(const Layer& layer, std::int64_t hidden) {
-    LayerComposition composition;
-    const std::int64_t halves = (layer.mixer ? 1 : 0) + (layer.feed_forward ? 1 : 0);
-    const bool both = layer.norms.before && layer.norms.after;
-    composition.parts.push_back(norm_part(layer.norms.norm, hidden, halves * (both ? 2 : 1), both ? 2 : layer.norms.after ? 1 : 0));
-    if (layer.mixer) {
-        LayerPart part;
-        std::visit(
-            [&](const auto& mixer) {
-                part.kind = std::decay_t<decltype(mixer)>::kKind;
-                write(mixer, layer, part);
-            },
-            *layer.mixer);
-        composition.name = part.kind;
-        composition.parts.push_back(std::move(part));
-    }
-    if (layer.residual.hyper_connections) composition.parts.push_back(stream_maps_part(*layer.residual.hyper_connections, halves));
-    if (layer.feed_forward) {
-        const bool mixture = std::holds_alternative<Mixture>(*layer.feed_forward);
-        composition.name += (composition.name.empty() ? "" : "+") + std::string(mixture ? "moe" : "mlp");
-        std::visit([&](const auto& half) { add_parts(half, hidden, layer.norms.norm, composition.parts); }, *layer.feed_forward);
-    }
-    return composition;
-}
-
-std::vector<LayerPart> parts_beside(const std::vector<Layer>& kinds, const Norm& final_norm, const ModelSpec& spec) {
-    std::map<std::int64_t, LayerPart> blocks;
-    std::int64_t input = 0, streams = 1;
-    const auto read_inputs = [&](const GemmaAttention& attention) { input = std::max(input, attention.layer_input_width); };
-    for (const Layer& layer : kinds) {
-        if (const auto* mixer = mixer_as<GemmaAttention>(layer)) read_inputs(*mixer);
-        if (const auto* mixer = mixer_as<Gemma3nLayer>(layer)) {
-            read_inputs(mixer->attention);
-            streams = mixer->streams;
-        }
-        if (const auto* mixer = mixer_as<SharedBlockMamba2>(layer)) {
-            LayerPart part{"shared_block", {}};
-            write_sizes(mixer->block, part);
-            part.sizes.erase("block");
-            blocks.emplace(mixer->block.number, std::move(part));
-        }
-    }
-    std::vector<LayerPart> parts;
-    for (auto& [number, part] : blocks) parts.push_back(std::move(part));
-    if (streams > 1) parts.push_back({"stream_ends", {{"streams", streams}}});
-    if (input > 0) parts.push_back({"layer_input_norm", {{"width", input}}});
-    if (const auto& mixed = spec.hyper_connections; mixed && mixed->learned_head)
-        parts.push_back({"hyper_connection", {{"streams", mixed->streams}, {"maps", mixed->streams}, {"scales", 1}, {"copies", 1}}});
-    parts.push_back(norm_part(final_norm, spec.hidden, 1, 0));
-    return parts;
-}
-
 std::optional<ModelSpec> spec_of_fields(const Model& model) {
     const bool described = std::all_of(model.kinds.begin(), model.kinds.end(),
                                        [](const Layer& layer) { return attends_by_fields(layer) && layer.feed_forward.has_value(); });
@@ -403,25 +242,30 @@ std::optional<ModelSpec> spec_of_fields(const Model& model) {
     spec.post_norms = model.kinds.front().norms.after;
     spec.order = model.kinds.front().norms.order;
     for (const CountedTensor& tensor : model.counted) {
-        if (tensor.shape.size() != 1) continue;
-        spec.beside_layers.push_back({"choice_biases", {{"experts", tensor.shape.front()}, {"mixtures", tensor.copies}}});
+        if (tensor.name == kChoiceBias) spec.counted.push_back(tensor);
     }
     return spec;
 }
 
 ModelSpec by_fields_if_possible(ModelSpec model) {
-    if (model.compositions.empty()) return model;
+    if (model.kinds.empty() || !has_computed_kinds(model)) return model;
     const Model layers = typed_model(model);
     std::optional<ModelSpec> fields = spec_of_fields(layers);
     return fields && typed_model(*fields) == layers ? *std::move(fields) : std::move(model);
 }
 
-ModelSpec spec_of_parts(const Model& model) {
+std::string name_of_halves(const Layer& layer) {
+    std::string name;
+    if (layer.mixer) std::visit([&](const auto& mixer) { name = mixer.kKind; }, *layer.mixer);
+    if (layer.feed_forward) name += (name.empty() ? "" : "+") + std::string(feed_forward_as<Mixture>(layer) != nullptr ? "moe" : "mlp");
+    return name;
+}
+
+ModelSpec spec_of_kinds(const Model& model) {
     ModelSpec spec = stated_spec(model);
-    for (const Layer& layer : model.kinds) spec.compositions.push_back(composition_of(layer, model.hidden));
-    spec.composition_of_layer = model.kind_of_layer;
-    if (model.prediction) spec.composition_of_prediction = model.prediction->kind;
-    spec.beside_layers = parts_beside(model.kinds, model.head.norm, spec);
+    for (const Layer& layer : model.kinds) spec.kinds.push_back({name_of_halves(layer), without_fields(layer)});
+    spec.kind_of_layer = model.kind_of_layer;
+    if (model.prediction) spec.kind_of_prediction = model.prediction->kind;
     return spec;
 }
 

@@ -1,31 +1,23 @@
 #include "plan/training/own_optimizer.hpp"
 
 #include <map>
-#include <string_view>
 
 #include <fmt/format.h>
-
-#include "plan/model/layer_parts.hpp"
 
 namespace mgplan {
 namespace {
 
 /// Number of kv heads of each way to pack queries, keys and values.
 std::vector<std::int64_t> kv_heads_of(const ModelSpec& model) {
-    if (model.compositions.empty()) return model.mla ? std::vector<std::int64_t>{} : std::vector{model.kv_heads};
+    if (model.kinds.empty()) return model.mla ? std::vector<std::int64_t>{} : std::vector{model.kv_heads};
     std::map<std::vector<std::int64_t>, std::int64_t> found;
-    for (const LayerComposition& layer : model.compositions) {
-        for (const LayerPart& part : layer.parts) {
-            if (part.kind == Attention::kKind)
-                found[{part_size(part, "heads"), part_size(part, "kv_heads"), part_size(part, "head_dim"),
-                       part_size(part, "output_gate")}] = part_size(part, "kv_heads");
-            if (part.kind == LatentAttention::kKind) found[{}] = ModelLimits::heads;  // packs nothing, whatever tp is
-            // Gemma's layers, and those of several branches, pack theirs with other rows.
-            for (const std::string_view kind :
-                 {GemmaAttention::kKind, Gemma3nLayer::kKind, AttentionBesideMamba2::kKind, SharedBlockMamba2::kKind}) {
-                if (part.kind == kind) found[{0}] = found[{1}] = 0;
-            }
-        }
+    for (const auto& [name, layer] : model.kinds) {
+        if (const auto* a = mixer_as<Attention>(layer)) found[{a->heads, a->kv_heads, a->head_dim, a->output_gate ? 1 : 0}] = a->kv_heads;
+        if (mixer_as<LatentAttention>(layer) != nullptr) found[{}] = ModelLimits::heads;  // packs nothing, whatever tp is
+        // Gemma's layers, and those of several branches, pack theirs with other rows.
+        if (mixer_as<GemmaAttention>(layer) != nullptr || mixer_as<Gemma3nLayer>(layer) != nullptr ||
+            mixer_as<AttentionBesideMamba2>(layer) != nullptr || mixer_as<SharedBlockMamba2>(layer) != nullptr)
+            found[{0}] = found[{1}] = 0;
     }
     std::vector<std::int64_t> kv_heads;
     for (const auto& [heads, number] : found) kv_heads.push_back(number);

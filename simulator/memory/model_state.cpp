@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "model/optimizer/muon.hpp"
-#include "plan/parameters/composed_layer.hpp"
+#include "plan/model/layers_of_model.hpp"
 #include "plan/parameters/parameters.hpp"
 #include "plan/text/errors.hpp"
 #include "plan/text/rounding.hpp"

@@ -27,7 +27,7 @@ MuonRecord record_muon(const Parameter& parameter, const ModelSpec& model, const
     const model::MuonMatrix matrix{state(), state(), state(), &parameter, &ranks, training.compute_dtype()};
     model::MuonOptions options;
     options.qkv_rows = model::qkv_rows(model);
-    // Layers that no engine trains (tp above the kv heads, layers of compositions) count as one matrix.
+    // Layers that no engine trains (tp above the kv heads, layers of other kinds) count as one matrix.
     const std::int64_t group = std::accumulate(options.qkv_rows.begin(), options.qkv_rows.end(), std::int64_t{0});
     options.split_qkv = group > 0 && parameter.shape[0] % group == 0;
     MuonRecord record;

@@ -40,7 +40,7 @@ Layer recordable(const ModelSpec& model, Layer layer, const PieceSizes& sizes) {
         if (attention->output_gate && shares_heads) attention->kv_heads = sizes.tp;
     }
     if (latent != nullptr) {
-        if (sizes.engine == Engine::megatron && model.compositions.empty())
+        if (sizes.engine == Engine::megatron && model.kinds.empty())
             latent->query_norm = latent->latent_norms && latent->q_lora_rank == 0;  // as as_built_by() has it
         if (latent->rotary && latent->qk_rope_head_dim % 2 != 0) {
             ++latent->qk_rope_head_dim;

@@ -44,28 +44,19 @@ ModelSpec small_gemma3n() {
     ModelSpec model = model::small::small_mamba2();
     model.name = "small-gemma3n";
     model.position = PositionEmbedding::rope;
-    LayerPart norms = model::small::part_norm(2);
-    norms.sizes["behind"] = 2;
-    LayerPart own{"gemma3n_layer",
-                  {{"heads", 8},
-                   {"kv_heads", 4},
-                   {"head_dim", 8},
-                   {"window", 8},
-                   {"input", 16},
-                   {"input_rows", 64},
-                   {"bypass", 8},
-                   {"streams", 3},
-                   {"width", 48},
-                   {"cut_millionths", 900'000},
-                   {"activation", 1}}};
-    LayerPart taken = own;
-    taken.sizes["shares_kv"] = 1;
-    taken.sizes["cut_millionths"] = taken.sizes["window"] = 0;
-    taken.sizes["width"] = 64;
-    model.compositions = {{"own", {norms, own}}, {"taken", {norms, taken}}};
-    model.composition_of_layer = {0, 0, 1, 1};
-    const std::vector<LayerPart> beside{{"stream_ends", {{"streams", 3}}}, {"layer_input_norm", {{"width", 16}}}};
-    model.beside_layers.insert(model.beside_layers.begin(), beside.begin(), beside.end());
+    Gemma3nLayer own{
+        .attention = {.heads = 8, .kv_heads = 4, .head_dim = 8, .layer_input_width = 16, .layer_input_rows = 64, .bypass_rank = 8},
+        .mlp = {.width = 48, .activation = Activation::gelu},
+        .mlp_zero_share = 0.9,
+        .streams = 3};
+    Gemma3nLayer taken = own;
+    taken.attention.shares_kv = true;
+    taken.mlp_zero_share = 0;
+    taken.mlp.width = 64;
+    model.kinds = {model::small::kind("own", own), model::small::kind("taken", taken)};
+    for (NamedLayer& kind : model.kinds) kind.layer.norms.after = true;
+    model.kinds.front().layer.window = 8;
+    model.kind_of_layer = {0, 0, 1, 1};
     return model;
 }
 
@@ -144,12 +135,11 @@ TEST_P(ChunkProfileOf, IsThatOfTheWholeChunk) {
                                    predicting(in_fp8(wide_mixture(true)), 2)}) {
         const bool fp8 = model.name.ends_with("-fp8");
         if (fp8 && c.offload.active()) continue;  // refused by name
-        if (!model.compositions.empty() &&
-            !obstacles_of_compositions(model, tests::task_for(model, c, Precision::bf16).layout.sizes).empty())
+        if (!model.kinds.empty() && !obstacles_of_kinds(model, tests::task_for(model, c, Precision::bf16).layout.sizes).empty())
             continue;                                                 // refused by name
         if (model.moe && c.tp > 1 && !c.sequence_parallel) continue;  // mixtures want sequence parallelism
         if (!model.moe && c.ep > 1) continue;
-        if (model.streams() > 1 && !model.compositions.empty() && c.pp > 1) continue;  // refused by name
+        if (model.streams() > 1 && !model.kinds.empty() && c.pp > 1) continue;  // refused by name
         // Products in fp8 want 16 rows of a microbatch on a rank, of latents what sequence parallelism leaves of them.
         const std::int64_t rows = fp8 ? 16 * c.cp * (c.sequence_parallel ? c.tp : 1) : 16;
         TrainingTask task = tests::task_for(model, c, fp8 ? Precision::fp8 : Precision::bf16, rows);

@@ -14,7 +14,6 @@
 #include "formats/megatron/megatron_job.hpp"
 #include "formats/model_source.hpp"
 #include "plan/json/model_json.hpp"
-#include "plan/model/layer_parts.hpp"
 #include "plan/parameters/counted_only.hpp"
 #include "plan/plan.hpp"
 #include "plan/text/errors.hpp"
@@ -153,7 +152,7 @@ std::map<std::string, ModelSpec> planned_networks(bool of_parts) {
     std::map<std::string, ModelSpec> networks;
     const auto take = [&](const std::string& name, const Json& config) {
         const ModelSpec model = formats::read_hugging_face(config, name, name).model;
-        if (model.compositions.empty() != of_parts && !is_counted_only(model)) networks.emplace(name, model);
+        if (model.kinds.empty() != of_parts && !is_counted_only(model)) networks.emplace(name, model);
     };
     for (const std::string& name : tests::vector_names()) take(name, tests::read_vector(name).config);
     std::ifstream file(tests::data_folder() + "/formats/counts/class_counts.json");
@@ -270,10 +269,9 @@ TEST(MegatronRoundTrip, HybridsAndDeltaNetsComeBack) {
     EXPECT_EQ(value_of(words, "--linear-attention-freq"), "[1]+[0]+[1]+[0]");
     EXPECT_EQ(value_of(words, "--linear-num-key-heads"), "8");
     ModelSpec joined = model("--hybrid-layer-pattern M-M- --position-embedding-type none");
-    joined.compositions = {{"mamba2+mlp", joined.compositions[0].parts}};
-    joined.compositions[0].parts.push_back(model("--hybrid-layer-pattern M-").compositions[1].parts[1]);
-    joined.compositions[0].parts[0].sizes["copies"] = 2;
-    joined.composition_of_layer.assign(4, 0);
+    joined.kinds[0].layer.feed_forward = joined.kinds[1].layer.feed_forward;
+    joined.kinds.pop_back();
+    joined.kind_of_layer.assign(4, 0);
     EXPECT_THAT(refusal_of(joined), HasSubstr("a mixer with a state and a feed-forward in one"));
     for (const auto& [vector, layers] : {std::pair{"falcon_h1", "attention beside Mamba-2"},
                                          {"kimi_linear", "Kimi delta attention"},
@@ -284,8 +282,8 @@ TEST(MegatronRoundTrip, HybridsAndDeltaNetsComeBack) {
     }
 }
 
-/// Fields that say nothing where parts describe the layers: the parts state them.
-bool parts_state(const std::string& field) {
+/// Fields that say nothing where kinds describe the layers.
+bool kinds_state(const std::string& field) {
     for (const auto* name :
          {"/layer_kinds", "/beside_layers", "/heads", "/kv_heads", "/head_dim", "/ffn", "/gated_mlp", "/activation", "/qkv_bias",
           "/attention_output_bias", "/mlp_bias", "/qk_norm", "/attention_output_gate", "/position", "/rotary_fraction"}) {
@@ -294,22 +292,11 @@ bool parts_state(const std::string& field) {
     return false;
 }
 
-/// Every size of every part of every layer; the activation of what stands behind experts is theirs.
-std::vector<std::string> sizes_of_layers(const ModelSpec& model) {
-    std::vector<std::string> sizes;
-    for (const auto kind : model.composition_of_layer) {
-        bool behind_experts = false;
-        for (const LayerPart& part : model.compositions.at(kind).parts) {
-            std::string text = part.kind;
-            for (const PartSize& size : find_part_kind(part.kind)->sizes) {
-                if (behind_experts && size.name == "activation") continue;
-                text += fmt::format(" {} {}", size.name, part_size(part, size.name));
-            }
-            behind_experts |= part.kind == "experts";
-            sizes.push_back(text);
-        }
-    }
-    return sizes;
+/// Every layer as its kind.
+std::vector<Layer> layers_of(const ModelSpec& model) {
+    std::vector<Layer> layers;
+    for (const auto kind : model.kind_of_layer) layers.push_back(model.kinds.at(kind).layer);
+    return layers;
 }
 
 TEST(MegatronRoundTrip, EveryHybridThatRunsIsTheSameNetworkOrRefused) {
@@ -324,12 +311,12 @@ TEST(MegatronRoundTrip, EveryHybridThatRunsIsTheSameNetworkOrRefused) {
         const Plan plan = plan_for(model);
         const std::vector<std::string> lost = lost_in_megatron_flags(plan);
         const ModelSpec read = read_back_from_megatron(plan).model;
-        EXPECT_EQ(sizes_of_layers(read), sizes_of_layers(model)) << name;
+        EXPECT_TRUE(layers_of(read) == layers_of(model)) << name;
         const auto ours = model_to_json(model).flatten(), theirs = model_to_json(read).flatten();
         for (const auto& [one, other] : {std::pair{&ours, &theirs}, {&theirs, &ours}}) {
             for (const auto& entry : one->items()) {
                 if (other->contains(entry.key()) && (*other)[entry.key()] == entry.value()) continue;
-                if (says_nothing(model, entry.key()) || parts_state(entry.key())) continue;
+                if (says_nothing(model, entry.key()) || kinds_state(entry.key())) continue;
                 std::string dotted = "model" + entry.key();
                 std::replace(dotted.begin(), dotted.end(), '/', '.');
                 EXPECT_THAT(lost, ::testing::Contains(HasSubstr(dotted))) << name;

@@ -45,7 +45,7 @@ TEST(TwinModels, HaveOnePredictionHoweverTheirLayersAreDescribed) {
     for (const std::string preset : {"llama3-8b", "mixtral-8x7b"}) {
         const Model layers = typed_model(formats::load_model(preset).model);
         const TempFile typed(preset + "_version2.json", layers_to_json(layers).dump());
-        const TempFile parts(preset + "_parts.json", model_to_json(spec_of_parts(layers)).dump());
+        const TempFile parts(preset + "_parts.json", model_to_json(spec_of_kinds(layers)).dump());
         for (const std::string setting : kSettings) {
             const Json expected = answer(preset, setting);
             EXPECT_EQ(answer(typed.path(), setting), expected) << preset << " " << setting;

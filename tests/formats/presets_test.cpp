@@ -10,7 +10,6 @@
 
 #include "formats/hugging_face/hugging_face.hpp"
 #include "formats/model_source.hpp"
-#include "plan/model/layer_parts.hpp"
 #include "plan/parameters/counted_only.hpp"
 #include "plan/parameters/parameters.hpp"
 
@@ -346,8 +345,8 @@ TEST(Presets, CountStagesAsTheirListsDoAndMissNothing) {
             if (model.mtp_layers > 0)
                 expected += model.mtp_layers * mtp_layer_parameter_count(model, 1, 1, 1).total() + (pp > 1 ? embedding : 0);
             // Biases that choose experts are counted and no parameters: training keeps them beside.
-            for (const LayerPart& part : model.beside_layers) {
-                if (part.kind == "choice_biases") expected -= part_size(part, "experts") * part_size(part, "mixtures");
+            for (const CountedTensor& tensor : model.counted) {
+                if (tensor.name == kChoiceBias) expected -= tensor.shape.front() * tensor.copies;
             }
             EXPECT_EQ(all, expected) << name << " pp " << pp;
         }

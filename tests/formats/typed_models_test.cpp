@@ -86,8 +86,8 @@ TEST(TypedPresets, AreTheSameSpecAgain) {
         if (!is_computed(spec)) continue;
         const ModelSpec again = spec_from_layers_json(layers_to_json(model), spec.name);
         EXPECT_EQ(typed_model(again), model) << spec.name;
-        EXPECT_EQ(again.compositions.empty(), spec.compositions.empty()) << spec.name;
-        if (!again.compositions.empty()) ++by_parts;
+        EXPECT_EQ(again.kinds.empty(), spec.kinds.empty()) << spec.name;
+        if (!again.kinds.empty()) ++by_parts;
     }
     EXPECT_EQ(by_parts, 11U);
 }
@@ -110,13 +110,13 @@ TEST(TypedPresets, KeepTheLayersInBf16ThatTheTrainingNames) {
 TEST(TypedPresets, AreTheSameLayersWhetherFieldsOrPartsDescribeThem) {
     std::vector<std::string> fields_alone;
     for (const auto& [spec, model] : presets()) {
-        if (!spec.compositions.empty() || !is_computed(spec)) continue;
-        const ModelSpec parts = spec_of_parts(model);
+        if (!spec.kinds.empty() || !is_computed(spec)) continue;
+        const ModelSpec parts = spec_of_kinds(model);
         validate(parts, spec.name);
         if (typed_model(parts) != model)
             fields_alone.push_back(spec.name);
         else
-            EXPECT_TRUE(by_fields_if_possible(parts).compositions.empty()) << spec.name;
+            EXPECT_TRUE(by_fields_if_possible(parts).kinds.empty()) << spec.name;
     }
     // Halves beside each other, and a bias that a class counts with its experts.
     EXPECT_THAT(fields_alone, ::testing::ElementsAre("command-r-35b", "ernie-4.5-21b-a3b", "falcon-40b", "phi-2", "pythia-6.9b"));

@@ -181,15 +181,15 @@ ModelSpec halves_of(const ModelSpec& spec, Engine engine) {
         model.kind_of_layer.push_back(static_cast<std::uint16_t>(model.kinds.size()));
         model.kinds.push_back(std::move(half));
     };
-    if (spec.compositions.empty()) {
+    if (spec.kinds.empty()) {
         Layer mixer = typed_layer(as_built_by(engine, spec), 0);
         mixer.feed_forward.reset();
         add(std::move(mixer));
     }
     for (const LayerHalf& half : kinds.feed_forwards) {
-        if (half.mixture || spec.compositions.empty()) add(half.layer);
+        if (half.mixture || spec.kinds.empty()) add(half.layer);
     }
-    ModelSpec halves = spec_of_parts(model);
+    ModelSpec halves = spec_of_kinds(model);
     halves.order = spec.order;
     return halves;
 }
@@ -231,9 +231,9 @@ std::vector<std::string> rows_of(const std::string& preset, const ModelSpec& spe
     std::vector<std::pair<std::string, const PieceCost*>> pieces;
     const LayerKinds kinds = layer_kinds(spec);
     std::vector<LayerCosts::Layer> halves;
-    if (spec.compositions.empty() || spec.moe) halves = costs_of_halves(work, layout);
+    if (spec.kinds.empty() || spec.moe) halves = costs_of_halves(work, layout);
     PieceCost router;  // of which layers count kernels alone
-    if (spec.compositions.empty()) {
+    if (spec.kinds.empty()) {
         pieces.emplace_back("attention", &halves.front().cost);
         for (const LayerCosts::Layer& half : std::span(halves).subspan(1)) {
             if (!half.mixture) pieces.emplace_back("dense_mlp", &half.cost);
@@ -244,7 +244,7 @@ std::vector<std::string> rows_of(const std::string& preset, const ModelSpec& spe
         }
     } else {
         for (std::size_t kind = 0; kind < kinds.size(); ++kind)
-            pieces.emplace_back(spec.compositions[spec.composition_of_layer[static_cast<std::size_t>(kinds.first_layer[kind])]].name,
+            pieces.emplace_back(spec.kinds[spec.kind_of_layer[static_cast<std::size_t>(kinds.first_layer[kind])]].name,
                                 &costs.layers[kind].cost);
     }
     if (spec.moe) {

@@ -2,7 +2,7 @@
 """Fails where a part of a layer is asked for its kind outside of the files that are about that kind, and advises on long files that
 who adds a mixer touches: check_kinds.py [PROJECT_ROOT]
 
-A kind of part ("mamba2") has rows in tables (plan/model/layer_parts_*.cpp) that say what it is and answer what is asked of it; a comparison of a part's kind with its name elsewhere is a place that who adds a kind
+A kind of part ("mamba2") has rows in tables (plan/parts/layer_parts_*.cpp) that say what it is and answer what is asked of it; a comparison of a part's kind with its name elsewhere is a place that who adds a kind
 has to find. What is left is no question about a part: words of foreign files and of tables that are written as kinds are. It is listed
 below with its reason and the comparisons that the file may have; that list only shrinks: more of them, and an entry that is larger than
 what is there, are offences.
@@ -16,10 +16,10 @@ sys.dont_write_bytecode = True
 ROOMS = ("plan", "formats", "model", "planner", "simulator", "runtime", "reports", "jobs", "cli", "python")
 SUFFIXES = {".cpp", ".hpp", ".cu", ".cuh"}
 # Files of the kinds themselves: their sizes and tensors, what is computed of them, the layers that they are, the configs that they come from.
-OWN = re.compile(r"plan/model/layer_parts_\w+\.cpp|plan/parameters/composed_layer\.cpp|formats/hugging_face/compose_\w+\.cpp")
+OWN = re.compile(r"plan/parts/\w+\.cpp|formats/hugging_face/compose_\w+\.cpp")
 
 # Files that a new mixer touches (docs/adding.md). An advice asks about those that are longer than one sitting reads.
-OF_MIXERS = ("plan/model/layer_parts_*.cpp", "plan/parameters/layer_of_parts.cpp", "model/layers/layer_half.hpp", "model/layers/stream_ends.?pp",
+OF_MIXERS = ("plan/parts/*.cpp", "plan/parameters/composed_layer.cpp", "model/layers/layer_half.hpp", "model/layers/stream_ends.?pp",
              "formats/hugging_face/compose*.?pp", "formats/hugging_face/model_type_table*.?pp",
              "formats/hugging_face/weight_name_table.?pp", "formats/hugging_face/mixer_weights.cpp", "formats/megatron/megatron_mixers.?pp",
              "simulator/piece/recurrent_policies.?pp", "simulator/piece/engine_policies.?pp")
@@ -45,7 +45,7 @@ COMPARED = re.compile(r"[!=]=\s*" + LITERAL + r"|\"(\w+)\"\s*[!=]=")
 
 def kinds_of_parts(root):
     """The names of all kinds of parts."""
-    return {name for file in sorted((root / "plan/model").glob("layer_parts*.cpp")) for name in KIND.findall(file.read_text())}
+    return {name for file in sorted((root / "plan/parts").glob("layer_parts*.cpp")) for name in KIND.findall(file.read_text())}
 
 
 def comparisons(text, kinds):
@@ -64,7 +64,7 @@ def comparisons(text, kinds):
 def offences(root):
     kinds = kinds_of_parts(root)
     if not kinds:
-        return ["plan/model/layer_parts*.cpp names no kind of part"]
+        return ["plan/parts/layer_parts*.cpp names no kind of part"]
     found = []
     for room in ROOMS:
         for file in sorted((root / room).rglob("*")):

@@ -17,7 +17,7 @@ class Kinds(unittest.TestCase):
                 (root / name).write_text(text)
             return ask(root)
 
-    TABLE = {"plan/model/layer_parts_recurrent.cpp": 'PartKind{"mamba2", "Mamba-2", kSizes, tensors}, PartKind{"mlp", "MLP", kMlp, mlp};\n'}
+    TABLE = {"plan/parts/layer_parts_recurrent.cpp": 'PartKind{"mamba2", kSizes, tensors}, PartKind{"mlp", kMlp, mlp};\n'}
 
     def test_a_comparison_outside_of_the_tables_is_red(self):
         for text in ('if (part.kind == "mamba2") return 0;', 'return kind != "mlp";', 'return "mlp" == part.kind;', 'return kind() == "mlp";',
@@ -29,7 +29,7 @@ class Kinds(unittest.TestCase):
 
     def test_other_words_and_the_files_of_the_kinds_are_green(self):
         self.assertEqual(self.offences({**self.TABLE, "simulator/flops.cpp": 'if (step.kind == "wait") f(); if (name == "mlp") g(); h("mamba2");\n',
-                                        "plan/parameters/composed_layer.cpp": 'if (part.kind == "mamba2") f();\n'}), [])
+                                        "plan/parts/layers_of_parts.cpp": 'if (part.kind == "mamba2") f();\n'}), [])
 
     def test_layers_that_hold_halves_are_no_kinds_own_file(self):
         (offence,) = self.offences({**self.TABLE, "model/layers/decoder_layer.cpp": 'return half.kind == "mlp";\n'})

@@ -53,7 +53,7 @@ Workload random_job(Dice& dice) {
         moe.pad_to_capacity = dice.once_in(4);
         if (moe.pad_to_capacity) moe.capacity_factor = 1;
     }
-    if (dice.once_in(6) && work.model.compositions.empty()) work.model.hyper_connections.emplace();
+    if (dice.once_in(6) && work.model.kinds.empty()) work.model.hyper_connections.emplace();
     TrainingSpec& training = work.training;
     training.precision = dice.any(std::vector{Precision::bf16, Precision::bf16, Precision::fp16, Precision::fp32, Precision::fp8});
     training.distributed_optimizer = !dice.once_in(4);

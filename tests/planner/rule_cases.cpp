@@ -6,6 +6,14 @@
 #include "plan/training/data_sharding.hpp"
 
 namespace mgplan::planner::testing {
+namespace {
+
+/// The mixer of the first kind of layer.
+Mamba2& mamba2_of(Workload& work) {
+    return std::get<Mamba2>(*work.model.kinds.front().layer.mixer);
+}
+
+}  // namespace
 
 std::vector<Case> rule_cases() {
     LayoutRequest plain, tp2, pp2, cp2, pp2_vpp2, tp2_sp, ep8;
@@ -54,7 +62,7 @@ std::vector<Case> rule_cases() {
          8,
          plain,
          [](Workload& work, Layout& layout) {
-             work.model.compositions.front().parts.at(1).sizes["groups"] = 2;
+             mamba2_of(work).groups = 2;
              layout.sizes.tp = 4;
          },
          {"tp = 4 over 2 groups of Mamba-2", "use a tp that divides them"}},
@@ -63,8 +71,8 @@ std::vector<Case> rule_cases() {
          8,
          plain,
          [](Workload& work, Layout& layout) {
-             work.model.compositions.front().parts.at(1).sizes["groups"] = 2;
-             work.model.compositions.front().parts.at(1).sizes["heads"] = 4;
+             mamba2_of(work).groups = 2;
+             mamba2_of(work).heads = 4;
              layout.sizes.cp = 8;
          },
          {"cp = 8 over 4 heads of Mamba-2", "use cp 4"}},
@@ -354,8 +362,10 @@ std::vector<Case> rule_cases() {
              LayoutRequest request;
              request.pp = 2;
              layout = make_layout(request, work);
-             const LayerPart block{"shared_block", {{"query_heads", 32}, {"kv_heads", 32}, {"head_dim", 256}, {"width", 16384}}};
-             work.model.beside_layers.insert(work.model.beside_layers.begin(), block);
+             Layer reader = work.model.kinds.front().layer;
+             reader.mixer =
+                 SharedBlockMamba2{.block = {.query_heads = 32, .kv_heads = 32, .head_dim = 256, .ffn = 16384}, .mamba2 = mamba2_of(work)};
+             work.model.kinds.push_back({"reader", reader});
          },
          {"pp = 2", "weights, keys or inputs that layers share", "use pp 1"}},
         {"offloaded_layers_without_pipeline",

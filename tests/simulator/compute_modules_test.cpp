@@ -138,10 +138,8 @@ TEST(ComputeModules, AreTheOnesWhoseSizesChange) {
 TEST(ComputeModules, OfMixersWithoutAttentionAreProjectionsAndACore) {
     ModelSpec model = formats::load_model("nemotron-h-8b").model;
     const TimePrediction time = Job(model).time();
-    for (LayerComposition& layer : model.compositions) {
-        for (LayerPart& part : layer.parts) {
-            if (part.kind == "mamba2") part.sizes.at("state") *= 2;
-        }
+    for (NamedLayer& kind : model.kinds) {
+        if (mixer_as<Mamba2>(kind.layer) != nullptr) std::get<Mamba2>(*kind.layer.mixer).state_size *= 2;
     }
     EXPECT_THAT(different(time, Job(model).time()), testing::IsSupersetOf({qkv_projection, attention_core}));
     EXPECT_THAT(different(time, Job(model).time()), testing::Not(testing::Contains(dense_mlp)));

@@ -9,7 +9,7 @@
 
 #include "formats/hugging_face/hugging_face.hpp"
 #include "plan/json/model_json.hpp"
-#include "plan/model/layer_parts.hpp"
+#include "plan/model/layers_of_model.hpp"
 #include "plan/parameters/composed_layer.hpp"
 #include "plan/parameters/counted_only.hpp"
 #include "plan/parameters/layer_kinds.hpp"
@@ -126,18 +126,20 @@ TEST(DeepSeekV4, HasTheParametersOfItsClass) {
 
 TEST(DeepSeekV4, LayersAreReadOneByOne) {
     const ModelSpec model = flash();
-    const auto part = [&](std::size_t layer) { return model.compositions[model.composition_of_layer[layer]].parts[1]; };
-    EXPECT_EQ(part_size(part(0), "rate"), 0);
-    EXPECT_EQ(part_size(part(2), "index_top_k"), kChosen);
-    EXPECT_EQ(part_size(part(3), "rate"), 128);
-    EXPECT_EQ(part_size(part(3), "index_top_k"), 0);
-    EXPECT_EQ(part_size(part(4), "overlaps"), 1);
+    const auto mixer = [](const ModelSpec& of, std::size_t layer) {
+        return std::get<CompressedAttention>(*of.kinds[of.kind_of_layer[layer]].layer.mixer);
+    };
+    EXPECT_EQ(mixer(model, 0).compression_rate, 0);
+    EXPECT_EQ(mixer(model, 2).index_top_k, kChosen);
+    EXPECT_EQ(mixer(model, 3).compression_rate, 128);
+    EXPECT_EQ(mixer(model, 3).index_top_k, 0);
+    EXPECT_TRUE(mixer(model, 4).overlaps);
     for (std::size_t layer = 0; layer < 5; ++layer) {
-        EXPECT_EQ(part_size(part(layer), "window"), kWindow);
-        EXPECT_EQ(part_size(part(layer), "rotated"), 64);
+        EXPECT_EQ(model.kinds[model.kind_of_layer[layer]].layer.window, kWindow);
+        EXPECT_EQ(mixer(model, layer).rotary_dim, 64);
     }
-    EXPECT_EQ(part_size(flash({{"partial_rotary_factor", 0.25}}).compositions.front().parts[1], "rotated"), 128);
-    EXPECT_EQ(part_size(flash({{"qk_rope_head_dim", 32}}).compositions.front().parts[1], "rotated"), 32);
+    EXPECT_EQ(mixer(flash({{"partial_rotary_factor", 0.25}}), 0).rotary_dim, 128);
+    EXPECT_EQ(mixer(flash({{"qk_rope_head_dim", 32}}), 0).rotary_dim, 32);
     EXPECT_TRUE(chooses_by_words(model, 2));
     EXPECT_FALSE(chooses_by_words(model, 3));
     ASSERT_TRUE(model.hyper_connections);
@@ -266,8 +268,8 @@ TEST(DeepSeekV4, WhatNothingComputesIsRefused) {
     ParallelSizes sizes;
     sizes.tp = 4;
     sizes.cp = 2;
-    EXPECT_THAT(obstacles_of_compositions(work.model, sizes), ElementsAre("tp = 4 over compressed attention, whose keys all heads share",
-                                                                          "context parallelism over compressed attention (cp = 2)"));
+    EXPECT_THAT(obstacles_of_kinds(work.model, sizes), ElementsAre("tp = 4 over compressed attention, whose keys all heads share",
+                                                                   "context parallelism over compressed attention (cp = 2)"));
     const auto refusal = [](const Workload& of, Engine engine, std::int64_t pp, EnumSet<RecomputeModule> modules) -> std::string {
         try {
             (void)layout_of(of, engine, 8, pp, modules);
@@ -285,13 +287,13 @@ TEST(DeepSeekV4, WhatNothingComputesIsRefused) {
                 HasSubstr("the first stage holds 1 layer, behind which 2 layers more whose experts a table of words chooses"));
     EXPECT_EQ(refusal(wide, Engine::mgplan, 32, {}), "accepted");
     // A model with streams has maps in all of its layers.
-    ModelSpec without = flash();
-    std::erase_if(without.compositions.front().parts, [](const LayerPart& part) { return part.kind == "hyper_connection"; });
-    EXPECT_FALSE(is_computed(without));
-    EXPECT_THROW(validate(without, "test"), ConfigError);
-    ModelSpec single = flash();
-    single.hyper_connections.reset();
-    EXPECT_FALSE(is_computed(single));
+    Json without = model_to_json(flash());
+    Json& parts = without.at("layer_kinds").at("kinds").front().at("parts");
+    parts.erase(std::find_if(parts.begin(), parts.end(), [](const Json& part) { return part.at("part") == "hyper_connection"; }));
+    EXPECT_THROW((void)model_from_json(without, "test"), ConfigError);
+    Json single = model_to_json(flash());
+    single.erase("hyper_connections");
+    EXPECT_FALSE(is_computed(model_from_json(single, "test")));
 }
 
 }  // namespace

@@ -83,8 +83,8 @@ TEST(DescribedTwins, HaveOnePredictionUnderEveryChoiceOfALayer) {
             fields.layers = 8;
             if (fields.moe) fields.moe_layers.resize(8);
             fields.mtp_layers = depths;
-            const ModelSpec parts = spec_of_parts(typed_model(fields));
-            ASSERT_FALSE(parts.compositions.empty());
+            const ModelSpec parts = spec_of_kinds(typed_model(fields));
+            ASSERT_FALSE(parts.kinds.empty());
             for (const Choice& chosen : choices(fields.moe.has_value())) {
                 SCOPED_TRACE(preset + " " + chosen.name + (depths > 0 ? " predicting" : ""));
                 const auto predicted = [&](const ModelSpec& model) {

@@ -1,5 +1,6 @@
 // Layers of Gemma 3n: counted as its class builds them, recorded with all that they do, refused where nothing computes them.
 
+#include <functional>
 #include <limits>
 
 #include <gmock/gmock.h>
@@ -9,7 +10,6 @@
 #include "formats/hugging_face/hugging_face.hpp"
 #include "plan/json/cluster_json.hpp"
 #include "plan/json/model_json.hpp"
-#include "plan/model/layer_parts.hpp"
 #include "plan/parameters/composed_layer.hpp"
 #include "plan/parameters/parameters.hpp"
 #include "planner/constraints.hpp"
@@ -68,15 +68,18 @@ std::int64_t kept_by_first(const ModelSpec& model) {
     return kept;
 }
 
-/// The first layer alone, with one of its sizes changed.
-ModelSpec first_layer(std::string_view size = {}, std::int64_t value = 0) {
+/// The first layer alone, with a change.
+ModelSpec first_layer(const std::function<void(Gemma3nLayer&)>& change = {}) {
     ModelSpec model = e4b();
     model.layers = 1;
-    model.composition_of_layer.assign(1, 0);
-    model.compositions.resize(1);
-    if (size == "streams") model.beside_layers.front().sizes.at("streams") = value;
-    if (!size.empty()) model.compositions.front().parts.back().sizes.at(std::string(size)) = value;
+    model.kind_of_layer.assign(1, 0);
+    model.kinds.resize(1);
+    if (change) change(std::get<Gemma3nLayer>(*model.kinds.front().layer.mixer));
     return model;
+}
+
+void leave_gate_whole(Gemma3nLayer& layer) {
+    layer.mlp_zero_share = 0;
 }
 
 TEST(Gemma3n, HasTheParametersOfItsClass) {
@@ -111,14 +114,15 @@ TEST(Gemma3n, HasTheParametersOfItsClass) {
 
 TEST(Gemma3n, LayersAreReadOneByOne) {
     const ModelSpec model = e4b();
-    const auto part = [&](std::size_t layer) { return model.compositions[model.composition_of_layer[layer]].parts.back(); };
+    const auto window = [&](std::size_t layer) { return model.kinds[model.kind_of_layer[layer]].layer.window; };
+    const auto mixer = [&](std::size_t layer) { return std::get<Gemma3nLayer>(*model.kinds[model.kind_of_layer[layer]].layer.mixer); };
     // configuration_gemma3n.py: every fifth sees all, the first ten have their gates cut to 5 %, the last 15 take over keys.
-    EXPECT_EQ(part_size(part(0), "window"), 512);
-    EXPECT_EQ(part_size(part(4), "window"), 0);
-    EXPECT_EQ(part_size(part(9), "cut_millionths"), 950'000);
-    EXPECT_EQ(part_size(part(10), "cut_millionths"), 0);
-    EXPECT_EQ(part_size(part(19), "shares_kv"), 0);
-    EXPECT_EQ(part_size(part(20), "shares_kv"), 1);
+    EXPECT_EQ(window(0), 512);
+    EXPECT_EQ(window(4), 0);
+    EXPECT_EQ(mixer(9).mlp_zero_share, 0.95);
+    EXPECT_EQ(mixer(10).mlp_zero_share, 0);
+    EXPECT_FALSE(mixer(19).attention.shares_kv);
+    EXPECT_TRUE(mixer(20).attention.shares_kv);
     EXPECT_EQ(model.streams(), kStreams);
     EXPECT_EQ(model.stream_width(), kStreams * kHidden);
     EXPECT_EQ(model.logit_softcap, 30);
@@ -143,14 +147,16 @@ TEST(Gemma3n, LayersKeepWhatTheirBackwardReads) {
     constexpr std::int64_t kRows = 4096, kStream = kRows * kHidden * 2;
     // Each further stream in front of the layer's prediction and behind its correction; of weights of streams those of both routers and
     // corrections, and a matrix.
-    const std::int64_t five = kept_by_first(first_layer("streams", 5)), four = kept_by_first(first_layer());
+    const std::int64_t five = kept_by_first(first_layer([](Gemma3nLayer&layer) { layer.streams = 5; })),
+                       four = kept_by_first(first_layer());
     EXPECT_EQ(five - four, 2 * kStream + kRows * 2 * (3 + 25 - 16));
     // A cut gate is kept as it was, with two sums of each row.
-    EXPECT_EQ(four - kept_by_first(first_layer("cut_millionths", 0)), kRows * (kWidth * 2 + 2 * 4));
+    EXPECT_EQ(four - kept_by_first(first_layer(leave_gate_whole)), kRows * (kWidth * 2 + 2 * 4));
     // Two values more between the products of the bypass.
-    EXPECT_EQ(kept_by_first(first_layer("bypass", kRank + 2)) - four, kRows * 2 * 2);
+    EXPECT_EQ(kept_by_first(first_layer([](Gemma3nLayer& layer) { layer.attention.bypass_rank = kRank + 2; })) - four, kRows * 2 * 2);
     // Queries and keys: as of Gemma 4.
-    EXPECT_EQ(four - kept_by_first(first_layer("shares_kv", 1)), kRows * (4 * 2 * 256 * 2 + 2 * 2 * 4));
+    EXPECT_EQ(four - kept_by_first(first_layer([](Gemma3nLayer& layer) { layer.attention.shares_kv = true; })),
+              kRows * (4 * 2 * 256 * 2 + 2 * 2 * 4));
 }
 
 TEST(Gemma3n, StreamsTakeTimeAndTensorParallelRanksAddUpSumsOfGates) {
@@ -172,8 +178,8 @@ TEST(Gemma3n, StreamsTakeTimeAndTensorParallelRanksAddUpSumsOfGates) {
                              "cut_gate_backward", "weigh_corrected", "add_to_further_streams"})
         EXPECT_EQ(count(first_layer(), name, 1), 1) << name;
     EXPECT_EQ(count(first_layer(), "match_lengths", 1), 2 * (kStreams - 1)) << "at both ends";
-    EXPECT_EQ(count(first_layer("cut_millionths", 0), "cut_gate", 1), 0);
-    EXPECT_EQ(count(first_layer(), "collective", 2) - count(first_layer("cut_millionths", 0), "collective", 2), 2);
+    EXPECT_EQ(count(first_layer(leave_gate_whole), "cut_gate", 1), 0);
+    EXPECT_EQ(count(first_layer(), "collective", 2) - count(first_layer(leave_gate_whole), "collective", 2), 2);
     for (const Engine engine : {Engine::mgplan, Engine::megatron}) {
         CostModel costs(work);
         const Layout one = layout_of(work, 1, engine), two = layout_of(work, 2, engine);
@@ -198,7 +204,7 @@ TEST(Gemma3n, WhatNothingComputesIsRefused) {
     ParallelSizes sizes;
     sizes.tp = 4;
     sizes.cp = 2;
-    EXPECT_THAT(obstacles_of_compositions(work.model, sizes),
+    EXPECT_THAT(obstacles_of_kinds(work.model, sizes),
                 testing::ElementsAre("tp = 4 over 2 kv heads of layers of Gemma 3n, which it does not divide",
                                      "context parallelism over layers of Gemma 3n (cp = 2)"));
 }

@@ -16,7 +16,6 @@
 #include "model/layers/gated_delta_net.hpp"
 #include "model/layers/mamba_mixer.hpp"
 #include "plan/json/cluster_json.hpp"
-#include "plan/model/layer_parts.hpp"
 #include "plan/text/errors.hpp"
 #include "planner/constraints.hpp"
 #include "simulator/cluster_parameters.hpp"
@@ -49,8 +48,8 @@ ModelSpec delta_nets() {
 std::vector<int> expected_alike(const ModelSpec& model) {
     constexpr std::size_t kLayers = 4;
     std::vector<std::vector<std::uint16_t>> stages;
-    for (std::size_t begin = 0; begin < model.composition_of_layer.size(); begin += kLayers) {
-        const auto first = model.composition_of_layer.begin() + static_cast<std::ptrdiff_t>(begin);
+    for (std::size_t begin = 0; begin < model.kind_of_layer.size(); begin += kLayers) {
+        const auto first = model.kind_of_layer.begin() + static_cast<std::ptrdiff_t>(begin);
         stages.emplace_back(first, first + kLayers);
         std::sort(stages.back().begin(), stages.back().end());
     }
@@ -407,8 +406,8 @@ TEST(HybridCosts, WhatDoesNotDivideIsRefusedByName) {
     EXPECT_THAT(refusal(formats::load_model("kimi-linear-48b-a3b").model, request),
                 HasSubstr("context parallelism over Kimi delta attention (cp = 2); use cp 1"));
     ModelSpec one_group = nemotron();
-    for (LayerComposition& kind : one_group.compositions) {
-        if (kind.parts[1].kind == "mamba2") kind.parts[1].sizes["groups"] = 1;
+    for (NamedLayer& kind : one_group.kinds) {
+        if (mixer_as<Mamba2>(kind.layer) != nullptr) std::get<Mamba2>(*kind.layer.mixer).groups = 1;
     }
     request = {};
     request.tp = 2;

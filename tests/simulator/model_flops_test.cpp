@@ -48,7 +48,7 @@ TEST(ModelFlops, OfEveryPresetsRecordAreTheClosedForm) {
     for (const std::string& preset : formats::preset_names()) {
         const ModelSpec model = formats::load_model(preset).model;
         if (model.mla && model.mla->index_heads > 0) continue;  // tests/simulator/indexer_costs_test.cpp
-        if (!model.compositions.empty()) continue;              // HybridCosts.ModelFlopsAreThoseOfTheClosedForm
+        if (!model.kinds.empty()) continue;                     // HybridCosts.ModelFlopsAreThoseOfTheClosedForm
         for (const std::int64_t sequence : {std::int64_t{1024}, std::int64_t{4096}}) {
             const BatchSpec batch{.global_batch = 16, .sequence = sequence};
             const double expected = closed_form(model, batch);

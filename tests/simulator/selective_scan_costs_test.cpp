@@ -241,11 +241,10 @@ TEST(GemmaExperts, BranchesKeepWhatTheirNormsRead) {
         return bytes;
     };
     ModelSpec one = gemma4_experts();
-    one.composition_of_layer.assign(1, one.composition_of_layer.front());
+    one.kind_of_layer.assign(1, one.kind_of_layer.front());
     one.layers = 1;
     ModelSpec plain = one;
     plain.moe->branch_norms = false;
-    for (LayerComposition& layer : plain.compositions) layer.parts.resize(layer.parts.size() - 2);
     ASSERT_TRUE(is_computed(plain));
     // What the router sees, what experts and shared experts give, and a statistic of each of four norms; what the experts see is copied.
     EXPECT_EQ(kept(one) - kept(plain), 4096 * (3 * 2816 * 2 + 4 * 4));
@@ -263,8 +262,8 @@ TEST(GemmaAttention, LayersThatTakeOverKeysKeepNone) {
         return kept;
     };
     ModelSpec own = gemma4(), taken = own;
-    own.composition_of_layer.assign(1, own.composition_of_layer.front());
-    taken.composition_of_layer.assign(1, taken.composition_of_layer[40]);
+    own.kind_of_layer.assign(1, own.kind_of_layer.front());
+    taken.kind_of_layer.assign(1, taken.kind_of_layer[40]);
     own.layers = taken.layers = 1;
     // Keys and values of two heads of 256 in front of their norms and behind, and a statistic of each head.
     EXPECT_EQ(kept_by_first(own) - kept_by_first(taken), 4096 * (4 * 2 * 256 * 2 + 2 * 2 * 4));

@@ -30,7 +30,7 @@ inline void append(PieceTrace& trace, PieceTrace next) {
 
 /// The half with experts, which no layer needs to have.
 inline LayerHalf traced_mixture(ModelSpec model) {
-    if (model.compositions.empty()) model.moe_layers.assign(static_cast<std::size_t>(model.layers), true);
+    if (model.kinds.empty()) model.moe_layers.assign(static_cast<std::size_t>(model.layers), true);
     const LayerKinds kinds = layer_kinds(model);
     return kinds.feed_forwards[static_cast<std::size_t>(kinds.mixture())];
 }

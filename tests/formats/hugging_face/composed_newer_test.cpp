@@ -81,13 +81,11 @@ TEST(NewerTypes, SharedBlocksOfZamba2StandWhereItsListOrItsClassPutsThem) {
     EXPECT_THAT(refusal_of(zamba), HasSubstr("layers_block_type is missing, and the class's own is for 54 layers"));
 }
 
-TEST(NewerTypes, PartsThatSayXieluBehindAGateAreCountedAlone) {
+TEST(NewerTypes, LayersWithXieluBehindAGateAreCountedAlone) {
     ModelSpec model = model_of(class_config("jamba"));
     EXPECT_FALSE(is_counted_only(model));
-    for (LayerComposition& layer : model.compositions) {
-        for (LayerPart& part : layer.parts) {
-            if (part.kind == "mlp") part.sizes["activation"] = 1 + static_cast<std::int64_t>(Activation::xielu);
-        }
+    for (NamedLayer& kind : model.kinds) {
+        if (feed_forward_as<Mlp>(kind.layer) != nullptr) std::get<Mlp>(*kind.layer.feed_forward).activation = Activation::xielu;
     }
     EXPECT_TRUE(is_counted_only(model));
 }

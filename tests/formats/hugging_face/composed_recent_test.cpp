@@ -48,7 +48,7 @@ TEST(ComposedTypes, DeepSeekV4CompressesKeysAsItsRatiosSay) {
     config["compress_ratios"] = {0, 128, 128, 4, 128, 0};
     // Two maps to keys of 512, places of 128 tokens, a norm.
     EXPECT_EQ(total_parameters(usual) - total_parameters(model_of(config)), 2LL * 512 * 4096 + 128 * 512 + 512);
-    EXPECT_EQ(model_of(config).compositions.front().name, "sliding_attention+moe by words");
+    EXPECT_EQ(model_of(config).kinds.front().name, "sliding_attention+moe by words");
     config["compress_ratios"] = {0, 128, 128, 8, 128};
     EXPECT_THAT(refusal_of(config), HasSubstr("compress_ratios holds 8; the layers of this type have 0, 4 or 128"));
     config["compress_ratios"] = {0, 128};
@@ -78,7 +78,7 @@ TEST(ComposedTypes, MiniMaxM3IsReadByTheListsOfBothItsForms) {
         {"sparse_num_index_heads", 2}, {"sparse_index_dim", 32}, {"sparse_attention_freq", {0, 1, 1, 1, 0}}};
     EXPECT_EQ(total_parameters(model_of(config)) - plain, 3 * (3 * 32 * 6144 + 2 * 32));
     config["moe_layer_freq"] = {0, 1, 1, 1, 1};
-    EXPECT_EQ(model_of(config).compositions.front().name, "attention+mlp");
+    EXPECT_EQ(model_of(config).kinds.front().name, "attention+mlp");
     config["moe_layer_freq"] = {0, 1};
     EXPECT_THAT(refusal_of(config), HasSubstr("moe_layer_freq has 2 entries for 5 layers"));
 }
@@ -87,7 +87,7 @@ TEST(ComposedTypes, LlamaVisionAttendsToPicturesInLayersOfTheirOwn) {
     Json config = {{"model_type", "mllama_text_model"}, {"num_hidden_layers", 5},   {"hidden_size", 4096}, {"intermediate_size", 14336},
                    {"num_attention_heads", 32},         {"num_key_value_heads", 8}, {"vocab_size", 128256}};
     const ModelSpec usual = model_of(config);
-    EXPECT_THAT(usual.composition_of_layer, ElementsAre(0, 0, 0, 1, 0)) << "of its class: 3, 8, 13, ...";
+    EXPECT_THAT(usual.kind_of_layer, ElementsAre(0, 0, 0, 1, 0)) << "of its class: 3, 8, 13, ...";
     EXPECT_EQ(total_parameters(usual), 2'141'270'274) << "by transformers";
     config["cross_attention_layers"] = nullptr;
     EXPECT_EQ(total_parameters(model_of(config)), total_parameters(usual));
@@ -100,7 +100,7 @@ TEST(ComposedTypes, Lfm3HasWindowsBetweenItsConvolutions) {
     const std::int64_t usual = total_parameters(model_of(config));
     config.erase("layer_types");
     EXPECT_EQ(total_parameters(model_of(config)), usual);
-    EXPECT_EQ(model_of(config).compositions.size(), 3U);
+    EXPECT_EQ(model_of(config).kinds.size(), 3U);
     config["layer_types"] = {"conv", "conv", "conv", "conv", "foo"};
     EXPECT_THAT(refusal_of(config), HasSubstr("layer_types holds 'foo', which no layer of this type is"));
 }

@@ -58,8 +58,8 @@ TEST(ClassCounts, SurviveTheWayThroughJson) {
 TEST(ComposedTypes, LayersFollowTheirPattern) {
     const ModelSpec model = model_of(nemotron_h("M*-EM"));
     EXPECT_EQ(model.layers, 5);
-    EXPECT_THAT(model.composition_of_layer, ElementsAre(0, 1, 2, 3, 0));
-    EXPECT_EQ(model.compositions.at(0).name, "mamba2");
+    EXPECT_THAT(model.kind_of_layer, ElementsAre(0, 1, 2, 3, 0));
+    EXPECT_EQ(model.kinds.at(0).name, "mamba2");
     EXPECT_LT(active_parameters(model), total_parameters(model)) << "two of four experts";
     // Two more experts for each token: two matrices of 64 x 32 each.
     Json all = nemotron_h("M*-EM");
@@ -113,7 +113,7 @@ TEST(ComposedTypes, ShortConvolutionsFollowTheFieldsOfTheirClass) {
                             {"full_attn_idxs", {2, 5, 8, 10, 12, 14}}};
     const ModelSpec model = model_of(published);
     EXPECT_EQ(total_parameters(model), 1'170'340'608);
-    EXPECT_EQ(model.composition_of_layer, (std::vector<std::uint16_t>{0, 0, 1, 0, 0, 1, 0, 0, 1, 0, 1, 0, 1, 0, 1, 0}));
+    EXPECT_EQ(model.kind_of_layer, (std::vector<std::uint16_t>{0, 0, 1, 0, 0, 1, 0, 0, 1, 0, 1, 0, 1, 0, 1, 0}));
     EXPECT_FALSE(is_counted_only(model));
     Json other = published;
     other["tie_embedding"] = false;
@@ -190,7 +190,7 @@ TEST(ComposedTypes, KimiLinearAttendsInTheLayersThatAreListed) {
     const auto names = [&] {
         const ModelSpec model = model_of(config);
         std::vector<std::string> all;
-        for (const auto kind : model.composition_of_layer) all.push_back(model.compositions.at(kind).name.substr(0, 6));
+        for (const auto kind : model.kind_of_layer) all.push_back(model.kinds.at(kind).name.substr(0, 6));
         return all;
     };
     config.erase("linear_attn_config");
@@ -223,8 +223,8 @@ TEST(ComposedTypes, MiniMaxIsReadByTheFieldsOfBothItsForms) {
     own["postnorm"] = true;
     own["layernorm_linear_attention_alpha"] = 3.5;
     const ModelSpec model = model_of(own);
-    EXPECT_THAT(model.composition_of_layer, ElementsAre(0, 0, 1));
-    EXPECT_EQ(model.compositions.at(1).name, "attention+moe");
+    EXPECT_THAT(model.kind_of_layer, ElementsAre(0, 0, 1));
+    EXPECT_EQ(model.kinds.at(1).name, "attention+moe");
     EXPECT_EQ(model.rotary_fraction, 0.5);
     EXPECT_EQ(model.normed_residual, (NormedResidual{.state = {.path = 3.5}}));
     EXPECT_EQ(model_from_json(model_to_json(model), "model"), model);
@@ -293,7 +293,7 @@ TEST(ComposedTypes, AreComputedWhereTheirPartsSayEverything) {
         EXPECT_EQ(message_of([&] { refuse_counted_only(model, "x"); }), "accepted") << name;
         // The layers of lfm2's default config are all attention, which fields describe.
         EXPECT_THAT(message_of([&] { refuse_unmeasured(model, "--model: x"); }),
-                    HasSubstr(model.compositions.empty() ? "accepted" : "are not measured yet"))
+                    HasSubstr(model.kinds.empty() ? "accepted" : "are not measured yet"))
             << name;
         EXPECT_TRUE(model.left_out.empty()) << name;
         // Every tensor that is counted is one that layers have, with a vocabulary that needs no padding.
@@ -309,7 +309,7 @@ TEST(ComposedTypes, AreComputedWhereTheirPartsSayEverything) {
     // Types whose parts were put together for their count alone say neither activation nor positions.
     for (const auto& [name, entry] : types.items()) {
         const ModelSpec model = model_of(entry.at("config"));
-        if (model.compositions.empty() || is_counted_only(model)) continue;
+        if (model.kinds.empty() || is_counted_only(model)) continue;
         EXPECT_THAT(name, testing::AnyOf("mamba2", "nemotron_h", "bamba", "granitemoehybrid", "qwen3_next", "qwen3_5", "qwen3_5_text",
                                          "qwen3_5_moe", "qwen3_5_moe_text", "lfm2", "lfm2_moe", "falcon_h1", "kimi_linear", "minimax",
                                          "olmo_hybrid", "mamba", "falcon_mamba", "jamba", "recurrent_gemma", "gemma4", "gemma4_text",
@@ -375,7 +375,7 @@ TEST(ArrangedTypes, ErniesMixturesHaveBiasesOfTheirChoiceThatCount) {
     EXPECT_FALSE(model.moe_layers.front());
     EXPECT_FALSE(is_counted_only(model));
     ModelSpec other = model;
-    other.beside_layers.front().sizes["experts"] += 1;
+    other.counted.front().shape.front() += 1;
     EXPECT_TRUE(is_counted_only(other)) << "biases of other experts";
     config["use_bias"] = true;
     EXPECT_THAT(message_of([&] { (void)model_of(config); }), HasSubstr("use_bias = true is not described"));

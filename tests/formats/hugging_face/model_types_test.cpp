@@ -286,12 +286,12 @@ TEST(ModelTypes, IndexersThatLayersShareAreCountedAlone) {
                          {"first_k_dense_replace", 1}};
     Json config = sizes("glm_moe_dsa", latent);
     const ModelSpec own = read(config).model;
-    EXPECT_TRUE(own.compositions.empty());
+    EXPECT_TRUE(own.kinds.empty());
     EXPECT_EQ(own.mla->index_heads, 2);
     EXPECT_EQ(own.moe->expert_bias, true);
     config["indexer_types"] = {"full", "shared", "shared", "full"};
     const ModelSpec shared = read(config).model;
-    EXPECT_FALSE(shared.compositions.empty());
+    EXPECT_FALSE(shared.kinds.empty());
     // Both by transformers 5.23.0.
     EXPECT_EQ(total_parameters(own), 133'264);
     EXPECT_EQ(total_parameters(shared), 131'640);

@@ -5,7 +5,6 @@
 
 #include "formats/megatron/megatron_arguments.hpp"
 #include "plan/layout/pipeline_layout.hpp"
-#include "plan/model/layer_parts.hpp"
 #include "plan/parameters/composed_layer.hpp"
 #include "plan/parameters/counted_only.hpp"
 #include "plan/parameters/layer_kinds.hpp"
@@ -36,7 +35,7 @@ std::string refusal(const std::string& flags) {
 
 std::vector<std::string> names(const ModelSpec& model) {
     std::vector<std::string> list;
-    for (const std::uint16_t kind : model.composition_of_layer) list.push_back(model.compositions.at(kind).name);
+    for (const std::uint16_t kind : model.kind_of_layer) list.push_back(model.kinds.at(kind).name);
     return list;
 }
 
@@ -63,11 +62,11 @@ TEST(MegatronHybrid, APatternsLettersAreLayers) {
     EXPECT_EQ(model.layers, 4) << "the pattern counts, not --num-layers";
     EXPECT_THAT(names(model), ElementsAre("mamba2", "mlp", "attention", "mamba2"));
     EXPECT_FALSE(is_counted_only(model));
-    const LayerPart& mixer = model.compositions.front().parts.at(1);
-    EXPECT_EQ(part_size(mixer, "inner"), 1024);
-    EXPECT_EQ(part_size(mixer, "heads"), 16);  // 2 · 512 / 64
-    EXPECT_EQ(part_size(mixer, "groups"), 8);
-    EXPECT_EQ(part_size(mixer, "state"), 128);
+    const auto mixer = std::get<Mamba2>(*model.kinds.front().layer.mixer);
+    EXPECT_EQ(mixer.inner_width, 1024);
+    EXPECT_EQ(mixer.heads, 16);  // 2 · 512 / 64
+    EXPECT_EQ(mixer.groups, 8);
+    EXPECT_EQ(mixer.state_size, 128);
     // in_proj, conv1d with its bias, dt_bias, A_log, D, norm, out_proj, and the norm in front.
     const std::int64_t inner = 1024, maps = 2 * 8 * 128, heads = 16;
     const std::int64_t mamba = (2 * inner + maps + heads) * 512 + (inner + maps) * (4 + 1) + 3 * heads + inner + inner * 512 + 512;
@@ -77,12 +76,12 @@ TEST(MegatronHybrid, APatternsLettersAreLayers) {
 
 TEST(MegatronHybrid, MambasSizesFollowTheirFlags) {
     const auto sizes = [](const std::string& flags) {
-        return read(kRms + "--hybrid-layer-pattern M " + flags).model.compositions.at(0).parts.at(1);
+        return std::get<Mamba2>(*read(kRms + "--hybrid-layer-pattern M " + flags).model.kinds.at(0).layer.mixer);
     };
-    EXPECT_EQ(part_size(sizes("--mamba-state-dim 64"), "state"), 64);
-    EXPECT_EQ(part_size(sizes("--mamba-head-dim 32"), "heads"), 32);
-    EXPECT_EQ(part_size(sizes("--mamba-num-groups 4"), "groups"), 4);
-    EXPECT_EQ(part_size(sizes("--mamba-num-heads 24 --mamba-head-dim 80"), "inner"), 24 * 80);
+    EXPECT_EQ(sizes("--mamba-state-dim 64").state_size, 64);
+    EXPECT_EQ(sizes("--mamba-head-dim 32").heads, 32);
+    EXPECT_EQ(sizes("--mamba-num-groups 4").groups, 4);
+    EXPECT_EQ(sizes("--mamba-num-heads 24 --mamba-head-dim 80").inner_width, 24 * 80);
 }
 
 TEST(MegatronHybrid, NormsWithBiasesAreLayersToo) {
@@ -161,7 +160,7 @@ TEST(MegatronHybrid, WhatIsNotComputedIsNamed) {
 
 TEST(MegatronHybrid, DepthsOfPredictionAreALayerOfTheirOwn) {
     const std::string experts = kRms + "--position-embedding-type none --num-experts 4 --moe-router-topk 2 ";
-    const auto prediction = [](const Job& job) { return job.model.compositions.at(job.model.composition_of_prediction.value()).name; };
+    const auto prediction = [](const Job& job) { return job.model.kinds.at(job.model.kind_of_prediction.value()).name; };
     const Job pair = read(experts + "--hybrid-layer-pattern 'M*EM/*E/*E'");
     EXPECT_EQ(pair.model.mtp_layers, 2);
     EXPECT_EQ(prediction(pair), "attention+moe");
@@ -179,7 +178,7 @@ TEST(MegatronHybrid, DepthsOfPredictionAreALayerOfTheirOwn) {
          {"--mtp-num-layers 2", "--mtp-hybrid-override-pattern *-", "--mtp-hybrid-override-pattern *- --mtp-num-layers 0"}) {
         const Job without = read(kRms + "--position-embedding-type none --hybrid-layer-pattern M*M- " + none);
         EXPECT_EQ(without.model.mtp_layers, 0) << none;
-        EXPECT_FALSE(without.model.composition_of_prediction) << none;
+        EXPECT_FALSE(without.model.kind_of_prediction) << none;
     }
     EXPECT_EQ(read(kRms + "--position-embedding-type none --hybrid-layer-pattern M*M-/ --mtp-num-layers 1 --mtp-hybrid-override-pattern *-")
                   .model.mtp_layers,
@@ -219,9 +218,9 @@ TEST(MegatronHybrid, DeltaNetsStandBetweenLayersOfAttention) {
         read(kDelta + "--linear-attention-freq 4 --attention-output-gate --qk-layernorm --group-query-attention --num-query-groups 2");
     EXPECT_THAT(names(job.model), ElementsAre("gated_delta_net+mlp", "gated_delta_net+mlp", "gated_delta_net+mlp", "attention+mlp"));
     EXPECT_FALSE(is_counted_only(job.model));
-    const LayerPart& mixer = job.model.compositions.front().parts.at(1);
-    EXPECT_EQ(part_size(mixer, "key_heads"), 16);
-    EXPECT_EQ(part_size(mixer, "value_heads"), 32);
+    const auto mixer = std::get<GatedDeltaNet>(*job.model.kinds.front().layer.mixer);
+    EXPECT_EQ(mixer.key_heads, 16);
+    EXPECT_EQ(mixer.value_heads, 32);
     EXPECT_THAT(names(read(kDelta + "--linear-attention-freq ([1]+[0])*2").model),
                 ElementsAre("gated_delta_net+mlp", "attention+mlp", "gated_delta_net+mlp", "attention+mlp"));
     EXPECT_THAT(refusal(kDelta + "--linear-attention-freq [1,0]"), HasSubstr("has 2 entries for --num-layers = 4"));
@@ -235,7 +234,7 @@ TEST(MegatronHybrid, WithLayerNormDeltaNetsAreNamed) {
                          "--linear-key-head-dim 64");
     EXPECT_THAT(not_computed(job),
                 testing::UnorderedElementsAre("--experimental-attention-variant", "--linear-attention-freq", "--linear-key-head-dim"));
-    EXPECT_TRUE(job.model.compositions.empty());
+    EXPECT_TRUE(job.model.kinds.empty());
     EXPECT_THAT(not_computed(read(kBase + "--num-layers 4 --experimental-attention-variant dsa --no-rope-fusion")),
                 ElementsAre("--experimental-attention-variant"));
 }

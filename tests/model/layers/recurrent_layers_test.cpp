@@ -10,42 +10,43 @@
 namespace mgplan::model::recurrent_layers_test {
 namespace {
 
-/// One layer of one half: a mixer behind its norm.
-ModelSpec layer_of(LayerPart mixer) {
+/// One layer: a mixer behind its norm, alone or with a feed-forward.
+ModelSpec layer_of(mgplan::Mixer mixer, std::optional<mgplan::FeedForward> feed_forward = {}) {
     ModelSpec model = layer_model();
     model.normalization = Normalization::rms_norm;
     model.position = PositionEmbedding::rope;
     model.qkv_bias = model.attention_output_bias = model.mlp_bias = false;
     model.layers = 1;
-    model.compositions = {{"layer", {{"norm", {{"width", 8}}}, std::move(mixer)}}};
-    model.composition_of_layer = {0};
-    model.beside_layers = {{"norm", {{"width", 8}}}};
+    Layer layer;
+    layer.mixer = std::move(mixer);
+    layer.feed_forward = std::move(feed_forward);
+    model.kinds = {{"layer", layer}};
+    model.kind_of_layer = {0};
     return model;
 }
 
-LayerPart mamba2(std::int64_t norm) {
-    return {"mamba2", {{"inner", 12}, {"heads", 4}, {"groups", 2}, {"state", 3}, {"conv", 4}, {"norm", norm}}};
+mgplan::Mamba2 mamba2(bool norm) {
+    return {.inner_width = 12, .heads = 4, .groups = 2, .state_size = 3, .conv_taps = 4, .norm = norm};
 }
-LayerPart delta_net() {
-    return {"gated_delta_net", {{"key_heads", 2}, {"key_dim", 3}, {"value_heads", 4}, {"value_dim", 2}, {"conv", 4}}};
+mgplan::GatedDeltaNet delta_net() {
+    return {.key_heads = 2, .key_dim = 3, .value_heads = 4, .value_dim = 2, .conv_taps = 4};
 }
-LayerPart short_convolution() {
-    return {"short_convolution", {{"conv", 3}}};
+mgplan::ShortConvolution short_convolution() {
+    return {.conv_taps = 3};
 }
-LayerPart gated_attention() {
-    return {"attention", {{"heads", 4}, {"kv_heads", 2}, {"head_dim", 4}, {"output_gate", 1}, {"qk_norm", 1}, {"positions", 2}}};
+mgplan::Attention attention() {
+    return {.heads = 4, .kv_heads = 2, .head_dim = 4, .rotary = Rotary{}};
+}
+mgplan::Attention gated_attention() {
+    mgplan::Attention gated = attention();
+    gated.output_gate = true;
+    gated.qk_norm = QkNorm::shared_by_heads;
+    return gated;
 }
 
 /// Attention beside Mamba-2 and an MLP, with a multiplier everywhere.
 ModelSpec layer_with_branches() {
-    LayerPart both = mamba2(1);
-    both.kind = "attention_beside_mamba2";
-    both.sizes["query_heads"] = 4;
-    both.sizes["kv_heads"] = 2;
-    both.sizes["head_dim"] = 4;
-    ModelSpec model = layer_of(both);
-    model.compositions.front().parts.front().sizes["copies"] = 2;
-    model.compositions.front().parts.push_back({"mlp", {{"width", 12}, {"gated", 1}, {"activation", 2}}});
+    ModelSpec model = layer_of(mgplan::AttentionBesideMamba2{.attention = attention(), .mamba2 = mamba2(true)}, mgplan::Mlp{.width = 12});
     model.branch_multipliers = {.attention_output = 0.6,
                                 .state_output = 0.8,
                                 .state_gate = 0.5,
@@ -57,31 +58,25 @@ ModelSpec layer_with_branches() {
                                 .mlp_output = 1.6};
     return model;
 }
-LayerPart kimi_delta_attention() {
-    return {"kimi_delta_attention", {{"heads", 2}, {"head_dim", 3}, {"conv", 4}}};
+mgplan::KimiDeltaAttention kimi_delta_attention() {
+    return {.heads = 2, .head_dim = 3, .conv_taps = 4};
 }
-LayerPart lightning_attention() {
-    return {"lightning_attention", {{"heads", 2}, {"head_dim", 3}}};
+mgplan::LightningAttention lightning_attention() {
+    return {.heads = 2, .head_dim = 3};
 }
 /// A layer whose residual path carries what the norms give: the mixer, and a dense MLP or experts.
-ModelSpec layer_with_normed_residual(const LayerPart& mixer, bool experts) {
-    ModelSpec model = layer_of(mixer);
-    std::vector<LayerPart>& parts = model.compositions.front().parts;
-    parts.front().sizes["copies"] = 2;
+ModelSpec layer_with_normed_residual(const mgplan::Mixer& mixer, bool experts) {
+    ModelSpec model = layer_of(mixer, experts ? mgplan::FeedForward(mgplan::Mixture{}) : mgplan::FeedForward(mgplan::Mlp{.width = 12}));
     if (experts) {
-        parts.push_back({"experts", {{"experts", 4}, {"top_k", 2}, {"width", 5}, {"activation", 2}}});
         model.moe = MoeSpec{.experts = 4, .top_k = 2, .expert_ffn = 5};
         model.moe_layers = {true};
-    } else {
-        parts.push_back({"mlp", {{"width", 12}, {"activation", 2}}});
     }
     model.normed_residual = {.attention = {1.4, 0.8}, .state = {1.7, 0.9}, .mlp = {1.2, 0.7}};
     return model;
 }
 /// Latent attention without rotary positions.
 ModelSpec layer_of_latent_attention() {
-    ModelSpec model =
-        layer_of({"latent_attention", {{"heads", 4}, {"kv_lora_rank", 5}, {"qk_nope", 3}, {"qk_rope", 2}, {"v_head_dim", 3}}});
+    ModelSpec model = layer_of(mgplan::LatentAttention{.heads = 4});
     model.position = PositionEmbedding::none;
     model.mla = MlaSpec{.kv_lora_rank = 5, .qk_nope_head_dim = 3, .qk_rope_head_dim = 2, .v_head_dim = 3};
     return model;
@@ -115,9 +110,9 @@ void expect_gradients_hold(const ModelSpec& model, EnumSet<RecomputeModule> reco
 }
 
 TEST(RecurrentLayers, GradientsOfMamba2Hold) {
-    expect_gradients_hold(layer_of(mamba2(1)));
-    expect_gradients_hold(layer_of(mamba2(0)));
-    expect_gradients_hold(layer_of(mamba2(1)), {RecomputeModule::layernorm});
+    expect_gradients_hold(layer_of(mamba2(true)));
+    expect_gradients_hold(layer_of(mamba2(false)));
+    expect_gradients_hold(layer_of(mamba2(true)), {RecomputeModule::layernorm});
 }
 
 TEST(RecurrentLayers, GradientsOfGatedDeltaNetsHold) {
@@ -146,8 +141,7 @@ TEST(RecurrentLayers, GradientsOfLightningAttentionHold) {
 }
 
 TEST(RecurrentLayers, GradientsOfAPathBehindTheNormsHold) {
-    const LayerPart attention{"attention", {{"heads", 4}, {"kv_heads", 2}, {"head_dim", 4}, {"positions", 2}}};
-    for (const LayerPart& mixer : {lightning_attention(), attention}) {
+    for (const mgplan::Mixer& mixer : {mgplan::Mixer(lightning_attention()), mgplan::Mixer(attention())}) {
         for (const bool experts : {false, true}) {
             expect_gradients_hold(layer_with_normed_residual(mixer, experts));
             expect_gradients_hold(layer_with_normed_residual(mixer, experts), {RecomputeModule::layernorm});
@@ -182,9 +176,9 @@ TEST(RecurrentLayers, KeepWhatTheDocumentListsOfThem) {
     constexpr std::int64_t kRows = 10, kHidden = 8;
     // Norm: output and statistics. Mamba-2: the projection (12 + 12 + 2·6 + 4 columns), the scan's output, the gated norm's output and
     // one statistic for each group.
-    EXPECT_EQ(values_kept(layer_of(mamba2(1))), kRows * (kHidden + 1 + 40 + 12 + 12 + 2));
-    EXPECT_EQ(values_kept(layer_of(mamba2(0))), kRows * (kHidden + 1 + 40 + 12 + 12));
-    EXPECT_EQ(values_kept(layer_of(mamba2(1)), {RecomputeModule::layernorm}), kRows * (1 + 40 + 12 + 12 + 2));
+    EXPECT_EQ(values_kept(layer_of(mamba2(true))), kRows * (kHidden + 1 + 40 + 12 + 12 + 2));
+    EXPECT_EQ(values_kept(layer_of(mamba2(false))), kRows * (kHidden + 1 + 40 + 12 + 12));
+    EXPECT_EQ(values_kept(layer_of(mamba2(true)), {RecomputeModule::layernorm}), kRows * (1 + 40 + 12 + 12 + 2));
     // Delta net: the projection (6 + 6 + 8 + 8 + 4 + 4 columns), what the convolution gives (20), output, gated output, a statistic a head.
     EXPECT_EQ(values_kept(layer_of(delta_net())), kRows * (kHidden + 1 + 36 + 20 + 8 + 8 + 4));
     // Short convolution: B, C and x, and the input of the output projection.

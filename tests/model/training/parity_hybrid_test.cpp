@@ -7,7 +7,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "plan/model/layer_parts.hpp"
 #include "plan/parameters/counted_only.hpp"
 #include "plan/parameters/parameters.hpp"
 #include "plan/parameters/whole_parameter.hpp"
@@ -186,8 +185,8 @@ TEST(HybridParameters, WhatDoesNotDivideOrIsNotComputedIsNamed) {
     EXPECT_THAT(refusal(small::small_mamba2(), {.name = "cp8", .cp = 8}),
                 HasSubstr("cp = 8 over 4 heads of Mamba-2 on a tensor-parallel rank, which it does not divide"));
     ModelSpec three_groups = small::small_mamba2();
-    three_groups.compositions.front().parts.at(1).sizes["groups"] = 3;
-    three_groups.compositions.front().parts.at(1).sizes["heads"] = 6;
+    std::get<mgplan::Mamba2>(*three_groups.kinds.front().layer.mixer).groups = 3;
+    std::get<mgplan::Mamba2>(*three_groups.kinds.front().layer.mixer).heads = 6;
     EXPECT_THAT(refusal(three_groups, {.name = "cp2", .cp = 2}),
                 HasSubstr("cp = 2 over 3 groups of Mamba-2 on a tensor-parallel rank, which it does not divide"));
     EXPECT_EQ(refusal(small::small_qwen3_next(), {.name = "cp2", .cp = 2}), "");
@@ -205,25 +204,19 @@ TEST(HybridParameters, WhatDoesNotDivideOrIsNotComputedIsNamed) {
     EXPECT_THAT(refusal(small::small_minimax(), {.name = "cp2", .cp = 2}),
                 HasSubstr("context parallelism over lightning attention (cp = 2)"));
     ModelSpec odd_heads = small::small_minimax();
-    odd_heads.compositions.front().parts.at(1).sizes["heads"] = 5;
+    std::get<mgplan::LightningAttention>(*odd_heads.kinds.front().layer.mixer).heads = 5;
     EXPECT_THAT(refusal(odd_heads, {.name = "tp2", .tp = 2, .sequence_parallel = true}),
                 HasSubstr("tp = 2 over 5 heads of lightning attention, which it does not divide"));
-    ModelSpec other_latents = small::small_kimi_linear();
-    other_latents.mla->v_head_dim = 7;
-    EXPECT_TRUE(is_counted_only(other_latents)) << "the part and the fields of latent attention differ";
-    ModelSpec biased_conv = small::small_lfm2();
-    biased_conv.compositions.front().parts.at(1).sizes["bias"] = 1;
-    EXPECT_TRUE(is_counted_only(biased_conv)) << "no short convolution here has biases";
     ModelSpec gated = tests::small_llama();
     gated.attention_output_gate = true;
     EXPECT_EQ(refusal(gated, {.name = "tp2", .tp = 2}), "");
     EXPECT_THAT(refusal(gated, {.name = "tp4", .tp = 4}), HasSubstr("or with tp = 4 above 2 kv heads"));
     ModelSpec unknown = small::small_mamba2();
-    unknown.compositions.front() = {"mamba", {small::part_norm(1), {"mamba", {{"inner", 8}, {"state", 2}, {"conv", 4}, {"dt_rank", 2}}}}};
+    unknown.kinds.front() = small::kind("mamba", mgplan::Mamba{.inner_width = 8, .state_size = 2, .conv_taps = 4, .dt_rank = 2});
     EXPECT_THAT(refusal(unknown, {.name = "one"}), HasSubstr("cannot be trained by this version: the selective scan of Mamba"));
     ModelSpec biased = small::small_mamba2();
-    biased.compositions.front().parts.at(1).sizes["proj_bias"] = 1;
-    EXPECT_TRUE(is_counted_only(biased)) << "no projection of Mamba-2 here has a bias";
+    biased.kinds.front().layer = {};
+    biased.kinds.front().layer.counted = {{"mixer.in_proj.bias", {8}}};
     EXPECT_THAT(refusal(biased, {.name = "one"}), HasSubstr("is counted and nothing else, for no layer here computes its layers (mamba2)"));
 }
 

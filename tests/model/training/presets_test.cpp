@@ -11,7 +11,7 @@
 #include "model/communicator/recording_communicator.hpp"
 #include "model/meta/meta_device.hpp"
 #include "model/training/rank_trainer.hpp"
-#include "plan/model/layer_parts.hpp"
+#include "plan/model/layers_of_model.hpp"
 
 namespace mgplan::model::presets_test {
 namespace {
@@ -44,7 +44,7 @@ TEST_P(Presets, AreTracedOnShapesInEveryStage) {
     for (const int tp : {1, 2}) {
         const int pp = 4;
         const TrainingTask task = task_of(GetParam(), tp, pp);
-        if (tp > 1 && has_part_with(task.model, &PartTraits::keeps_core)) continue;  // whole on every rank
+        if (tp > 1 && has_mixer_with(task.model, &MixerTraits::keeps_core)) continue;  // whole on every rank
         ASSERT_THAT(features_not_executed(task, false), testing::IsEmpty());
         const ModelSpec& model = task.model;
         for (int stage = 0; stage < pp; ++stage) {

@@ -251,18 +251,8 @@ TEST(GraphScopes, OfLayersThatNoFrameworkCapturesAreRefused) {
     ModelSpec model;
     model.name = "both";
     model.hidden = 32;
-    model.compositions = {{"both",
-                           {{"norm", {{"width", 32}}},
-                            {"attention_beside_mamba2",
-                             {{"inner", 48},
-                              {"heads", 4},
-                              {"groups", 2},
-                              {"state", 5},
-                              {"conv", 4},
-                              {"query_heads", 4},
-                              {"kv_heads", 2},
-                              {"head_dim", 8}}}}}};
-    model.composition_of_layer = {0};
+    model.kinds = {{"both", layer_of(AttentionBesideMamba2{}, {})}};
+    model.kind_of_layer = {0};
     EXPECT_THAT(refusal({attn}, model), HasSubstr("in several branches, which no graph of layers captures"));
     EXPECT_EQ(refusal({full_iteration}, model), "");
     EXPECT_THAT(refusal({mamba}, ModelSpec{}), HasSubstr("mamba needs Mamba layers"));

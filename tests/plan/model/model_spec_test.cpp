@@ -229,11 +229,17 @@ TEST(ModelSpec, ReadsBackIdenticallyWithEveryFieldChanged) {
     model.logit_softcap = 30;
     model.attention_softcap = 50;
     model.qk_norm_behind_rotary = true;
-    const LayerPart beside{
-        "attention_beside_mamba2",
-        {{"inner", 8}, {"heads", 2}, {"groups", 1}, {"state", 3}, {"conv", 4}, {"query_heads", 2}, {"kv_heads", 1}, {"head_dim", 4}}};
-    model.compositions = {{"norm", {{"norm", {{"width", 8}}}}}, {"mlp", {{"mlp", {{"width", 4}, {"bias", 1}}}}}, {"beside", {beside}}};
-    model.composition_of_layer = {1, 2, 0};
+    model.kinds.resize(3);
+    model.kinds[0] = {"counted", {}};
+    model.kinds[0].layer.counted = {{"norm.weight", {8}}, {"experts.weight", {4, 8}, 6, 2}};
+    model.kinds[1] = {"mlp", {}};
+    model.kinds[1].layer.feed_forward = Mlp{.width = 4, .bias = true};
+    model.kinds[2] = {"beside", {}};
+    for (const std::size_t typed : {1, 2}) model.kinds[typed].layer.norms.after = true;
+    model.kinds[2].layer.mixer =
+        AttentionBesideMamba2{.attention = {.heads = 2, .kv_heads = 1, .head_dim = 4, .output_gate = true, .qk_norm = QkNorm::full_width},
+                              .mamba2 = {.inner_width = 8, .heads = 2, .groups = 1, .state_size = 3, .conv_taps = 4}};
+    model.kind_of_layer = {1, 2, 0};
     model.branch_multipliers = {.attention_output = 2,
                                 .state_output = 3,
                                 .state_gate = 4,
@@ -243,7 +249,7 @@ TEST(ModelSpec, ReadsBackIdenticallyWithEveryFieldChanged) {
                                 .state_step = 8,
                                 .mlp_gate = 9,
                                 .mlp_output = 10};
-    model.beside_layers = {{"values", {{"count", 5}}}};
+    model.counted = {{"values", {5}}};
     model.token_types = 2;
     model.mtp_layers = 1;
     model.mtp_repeated = true;
@@ -298,7 +304,7 @@ TEST(ModelSpec, CountsWhatMixesResidualStreams) {
     const std::string text = refusal(model);
     EXPECT_THAT(text, HasSubstr("residual streams = 0 is out of range"));
     EXPECT_THAT(text, HasSubstr("rounds of Sinkhorn and Knopp = 0 is out of range"));
-    EXPECT_THAT(text, HasSubstr("hyper_connections are known of layers that fields describe"));
+    EXPECT_THAT(text, HasSubstr("hyper_connections are known of layers whose halves are one behind the other"));
 }
 
 TEST(ModelSpec, ReadsBackAnIndexerLabelsAndANormOfTheEmbeddings) {
@@ -335,12 +341,7 @@ TEST(ModelSpec, RefusesArrangementsThatContradictThemselves) {
     EXPECT_THAT(refusal([](ModelSpec& m) { m.window_layers = {true}; }), HasSubstr("layers with a window has 1 entries for 3 layers"));
     EXPECT_THAT(refusal([](ModelSpec& m) { m.qk_norm_per_head = true; }), HasSubstr("norms of each head need qk_norm"));
     EXPECT_THAT(refusal([](ModelSpec& m) { m.residual_multiplier = 0; }), HasSubstr("multiplier of additions to the residual stream = 0"));
-    EXPECT_THAT(refusal([](ModelSpec& m) { m.composition_of_layer = {0, 0, 0}; }), HasSubstr("a layer is of kind 0 of 0"));
-    EXPECT_THAT(refusal([](ModelSpec& m) {
-                    m.compositions = {{"x", {{"mamba3", {}}}}};
-                    m.composition_of_layer = {0, 0, 0};
-                }),
-                HasSubstr("layers of kind 'x': part 'mamba3' is not known"));
+    EXPECT_THAT(refusal([](ModelSpec& m) { m.kind_of_layer = {0, 0, 0}; }), HasSubstr("a layer is of kind 0 of 0"));
 }
 
 TEST(LayerPattern, ReadsMegatronsExpressions) {

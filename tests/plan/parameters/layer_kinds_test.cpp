@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "plan/model/layer_parts.hpp"
 #include "plan/text/errors.hpp"
 #include "tests/support/small_models.hpp"
 
@@ -17,25 +16,24 @@ ModelSpec model_of_fields(std::int64_t layers) {
                            {.layers = layers, .hidden = 64, .ffn = 128, .heads = 4, .head_dim = 16, .vocab = 256, .max_positions = 128});
 }
 
-LayerPart norm(std::int64_t copies) {
-    return {"norm", {{"width", 64}, {"copies", copies}}};
+const Mamba2 kMamba{.inner_width = 128, .heads = 4, .groups = 2, .state_size = 16, .conv_taps = 4};
+const Attention kAttention{.heads = 4, .kv_heads = 4, .head_dim = 16};
+const Mlp kMlp{.width = 128};
+const Mixture kExperts;
+
+NamedLayer kind(const std::string& name, std::optional<Mixer> mixer, std::optional<FeedForward> feed_forward = {}) {
+    NamedLayer kind{name, {}};
+    kind.layer.mixer = std::move(mixer);
+    kind.layer.feed_forward = std::move(feed_forward);
+    return kind;
 }
 
-const LayerPart kMamba{"mamba2", {{"inner", 128}, {"heads", 4}, {"groups", 2}, {"state", 16}, {"conv", 4}}};
-const LayerPart kAttention{"attention", {{"heads", 4}, {"kv_heads", 4}, {"head_dim", 16}, {"positions", 1}}};
-const LayerPart kMlp{"mlp", {{"width", 128}, {"activation", 2}}};
-
-LayerPart experts(std::int64_t activation) {
-    return {"experts", {{"experts", 4}, {"top_k", 2}, {"width", 32}, {"activation", activation}}};
-}
-
-ModelSpec model_of_parts(std::vector<LayerComposition> kinds, std::vector<std::uint16_t> layers) {
+ModelSpec model_of_kinds(std::vector<NamedLayer> kinds, std::vector<std::uint16_t> layers) {
     ModelSpec model = model_of_fields(std::ssize(layers));
     model.moe = MoeSpec{.experts = 4, .top_k = 2, .expert_ffn = 32};
-    for (const std::uint16_t kind : layers) model.moe_layers.push_back(kinds[kind].parts.back().kind == "experts");
-    model.compositions = std::move(kinds);
-    model.composition_of_layer = std::move(layers);
-    model.beside_layers = {norm(1)};
+    for (const std::uint16_t number : layers) model.moe_layers.push_back(feed_forward_as<Mixture>(kinds[number].layer) != nullptr);
+    model.kinds = std::move(kinds);
+    model.kind_of_layer = std::move(layers);
     return model;
 }
 
@@ -98,12 +96,10 @@ TEST(LayerKinds, APredictionsKindIsThatOfTheLayerBehindTheLast) {
     EXPECT_EQ(kinds.first_layer[0], 3) << "the prediction itself";
 }
 
-TEST(LayerKinds, OfPartsAreTheirHalvesEachRecordedOnce) {
-    const ModelSpec model = model_of_parts({{"mamba2", {norm(1), kMamba}},
-                                            {"mamba2+mlp", {norm(2), kMamba, kMlp}},
-                                            {"attention+moe", {norm(2), kAttention, experts(2)}},
-                                            {"moe", {norm(1), experts(2)}}},
-                                           {0, 1, 2, 3, 0});
+TEST(LayerKinds, OfKindsAreTheirHalvesEachRecordedOnce) {
+    const ModelSpec model = model_of_kinds(
+        {kind("mamba2", kMamba), kind("mamba2+mlp", kMamba, kMlp), kind("attention+moe", kAttention, kExperts), kind("moe", {}, kExperts)},
+        {0, 1, 2, 3, 0});
     const LayerKinds kinds = layer_kinds(model);
     EXPECT_EQ(kinds.mixers.size(), 2U);
     EXPECT_TRUE(kinds.mixers[0].carries_state);
@@ -123,7 +119,7 @@ TEST(LayerKinds, OfPartsAreTheirHalvesEachRecordedOnce) {
 }
 
 TEST(LayerKinds, OneKindOfMixtureHasAPrice) {
-    const ModelSpec model = model_of_parts({{"moe", {norm(1), experts(2)}}, {"other", {norm(1), experts(1)}}}, {0, 1});
+    const ModelSpec model = model_of_kinds({kind("moe", {}, kExperts), kind("other", {}, Mixture{.activation = Activation::gelu})}, {0, 1});
     try {
         (void)layer_kinds(model);
         ADD_FAILURE() << "accepted";

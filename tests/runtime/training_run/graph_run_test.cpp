@@ -51,7 +51,7 @@ struct Case {
 
 ModelSpec delta_nets() {
     using namespace model::small;
-    ModelSpec model = hybrid("small-delta", {{"gated_delta_net+mlp", {part_norm(2), part_delta_net(), part_mlp(48, true)}}}, {0, 0, 0, 0});
+    ModelSpec model = hybrid("small-delta", {kind("gated_delta_net+mlp", delta_net(), mlp(48, true))}, {0, 0, 0, 0});
     model.position = PositionEmbedding::none;
     return model;
 }

@@ -1,10 +1,12 @@
-#include "plan/model/layer_parts.hpp"
+#include "plan/parts/layer_parts.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/core.h>
 
-#include "plan/model/layer_part_kinds.hpp"
+#include "plan/model/model_spec.hpp"
+#include "plan/parts/layer_part_kinds.hpp"
 #include "plan/text/text.hpp"
 
 namespace mgplan {
@@ -43,41 +45,13 @@ const PartKind* find_part_kind(std::string_view name) {
     return found == kAll.end() ? nullptr : *found;
 }
 
-const PartTraits& traits_of(const LayerPart& part) {
-    static const PartTraits kUnknown;
+PartRole role_of(const LayerPart& part) {
     const PartKind* kind = find_part_kind(part.kind);
-    return kind == nullptr ? kUnknown : kind->traits;
-}
-
-const PartTraits& traits_of(const Mixer& mixer) {
-    return find_part_kind(std::visit([](const auto& kind) { return kind.kKind; }, mixer))->traits;
+    return kind == nullptr ? PartRole::addition : kind->role;
 }
 
 bool has_part_with(const LayerComposition& layer, PartRole role) {
-    return std::any_of(layer.parts.begin(), layer.parts.end(), [&](const LayerPart& part) { return traits_of(part).role == role; });
-}
-
-bool has_part_with(const ModelSpec& model, bool PartTraits::*trait) {
-    return std::any_of(model.compositions.begin(), model.compositions.end(), [&](const LayerComposition& layer) {
-        return std::any_of(layer.parts.begin(), layer.parts.end(), [&](const LayerPart& part) { return traits_of(part).*trait; });
-    });
-}
-
-bool has_dense_mlp(const ModelSpec& model) {
-    if (model.compositions.empty())
-        return !model.moe || std::find(model.moe_layers.begin(), model.moe_layers.end(), false) != model.moe_layers.end();
-    return std::any_of(model.compositions.begin(), model.compositions.end(), [](const LayerComposition& kind) {
-        return has_part_with(kind, PartRole::feed_forward) && !has_part_with(kind, PartRole::mixture);  // nor shared experts alone
-    });
-}
-
-bool has_keys_taken_over(const ModelSpec& model) {
-    const auto takes_over = [](const LayerPart& part) {
-        const std::string_view size = traits_of(part).takes_over;
-        return !size.empty() && part_size(part, size) != 0;
-    };
-    return std::any_of(model.compositions.begin(), model.compositions.end(),
-                       [&](const LayerComposition& layer) { return std::any_of(layer.parts.begin(), layer.parts.end(), takes_over); });
+    return std::any_of(layer.parts.begin(), layer.parts.end(), [&](const LayerPart& part) { return role_of(part) == role; });
 }
 
 void check_part(const LayerPart& part, const std::string& where, Problems& problems) {
@@ -108,6 +82,11 @@ PartSizes stated_sizes(const LayerPart& part, std::int64_t hidden) {
     return {part, kind->sizes, hidden};
 }
 
+void state_size(LayerPart& part, std::string_view name, std::int64_t value) {
+    const PartSize* const size = find_part_size(find_part_kind(part.kind)->sizes, name);
+    if (size == nullptr || size->fallback != value) part.sizes[std::string(name)] = value;
+}
+
 std::int64_t part_size(const LayerPart& part, std::string_view name) {
     return stated_sizes(part, 0)[name];
 }
@@ -116,16 +95,12 @@ std::vector<CountedTensor> part_tensors(const LayerPart& part, std::int64_t hidd
     return find_part_kind(part.kind)->tensors(stated_sizes(part, hidden));
 }
 
-double estimate_parts(const std::vector<LayerPart>& parts, std::int64_t hidden) {
-    double sum = 0;
+std::vector<CountedTensor> parts_tensors(const std::vector<LayerPart>& parts, std::int64_t hidden) {
+    std::vector<CountedTensor> all;
     for (const LayerPart& part : parts) {
-        for (const CountedTensor& tensor : part_tensors(part, hidden)) {
-            double elements = static_cast<double>(tensor.copies);
-            for (const auto extent : tensor.shape) elements *= static_cast<double>(extent);
-            sum += elements;
-        }
+        for (CountedTensor& tensor : part_tensors(part, hidden)) all.push_back(std::move(tensor));
     }
-    return sum;
+    return all;
 }
 
 }  // namespace mgplan

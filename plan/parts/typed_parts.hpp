@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "plan/layers/layer.hpp"
-#include "plan/model/layer_parts.hpp"
+#include "plan/parts/layer_parts.hpp"
 #include "plan/text/errors.hpp"
 
 namespace mgplan {
@@ -58,12 +58,11 @@ void read_sizes(Kind& mixer, const PartSizes& sizes) {
     });
 }
 
-/// Writes a mixer's members to the sizes of its part; the inverse of the function above.
+/// Writes a mixer's members to the sizes of its part, but those that the part has without being stated; the inverse of the function above.
 template <class Kind>
 void write_sizes(const Kind& mixer, LayerPart& part) {
     Kind::visit_members(mixer, [&](std::string_view name, const auto& member) {
-        if constexpr (kIsSize<std::decay_t<decltype(member)>>)
-            part.sizes[std::string(size_of_member(name))] = static_cast<std::int64_t>(member);
+        if constexpr (kIsSize<std::decay_t<decltype(member)>>) state_size(part, size_of_member(name), static_cast<std::int64_t>(member));
     });
 }
 

@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <array>
 
-#include "plan/model/layer_part_kinds.hpp"
+#include "plan/layers/mixture.hpp"
+#include "plan/parts/layer_part_kinds.hpp"
 
 namespace mgplan {
 namespace {
@@ -43,11 +44,11 @@ std::vector<CountedTensor> value_tensors(const PartSizes& s) {
 }
 
 /// Biases of the router's scores that move the choice of experts, and that their class counts among its parameters (ERNIE 4.5): one for
-/// each expert of each MoE layer. Training moves them: MoeSpec::expert_bias.
+/// each expert of each MoE layer.
 constexpr std::array kChoiceSizes{PartSize{"experts", 1}, PartSize{"mixtures", 1}};
 
 std::vector<CountedTensor> choice_tensors(const PartSizes& s) {
-    return {{"choice.bias", {s["experts"]}, s["mixtures"], s["mixtures"]}};
+    return {{std::string(kChoiceBias), {s["experts"]}, s["mixtures"], s["mixtures"]}};
 }
 
 /// Mixes `streams` residual streams into the input of one half and its output back into them (hyper-connections, arXiv 2409.19606;
@@ -69,14 +70,13 @@ std::vector<CountedTensor> word_choice_tensors(const PartSizes& /*sizes*/) {
     return {};
 }
 
-constexpr std::array kPlainKinds{
-    PartKind{"norm", "norm", kNormSizes, norm_tensors, {.role = PartRole::norm}},
-    PartKind{"linear", "linear map", kLinearSizes, linear_tensors, {}},
-    PartKind{"table", "embedding table", kTableSizes, table_tensors, {}},
-    PartKind{"values", "trained values", kValueSizes, value_tensors, {}},
-    PartKind{"choice_biases", "biases of the experts' choice", kChoiceSizes, choice_tensors, {}},
-    PartKind{"hyper_connection", "hyper-connections of residual streams", kHyperSizes, hyper_tensors, {.role = PartRole::stream_maps}},
-    PartKind{"word_choice", "choice of experts by words", kWordChoiceSizes, word_choice_tensors, {.role = PartRole::word_choice}}};
+constexpr std::array kPlainKinds{PartKind{"norm", kNormSizes, norm_tensors, PartRole::norm},
+                                 PartKind{"linear", kLinearSizes, linear_tensors},
+                                 PartKind{"table", kTableSizes, table_tensors},
+                                 PartKind{"values", kValueSizes, value_tensors},
+                                 PartKind{"choice_biases", kChoiceSizes, choice_tensors},
+                                 PartKind{"hyper_connection", kHyperSizes, hyper_tensors, PartRole::stream_maps},
+                                 PartKind{"word_choice", kWordChoiceSizes, word_choice_tensors, PartRole::word_choice}};
 
 }  // namespace
 

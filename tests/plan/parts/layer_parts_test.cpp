@@ -1,4 +1,4 @@
-#include "plan/model/layer_parts.hpp"
+#include "plan/parts/layer_parts.hpp"
 
 #include <algorithm>
 #include <functional>
@@ -51,33 +51,7 @@ TEST(LayerParts, NamesStandOnceAndEveryKindCounts) {
         EXPECT_EQ(problems_of(part), "") << kind->name;
         // A table that nothing trains is none of the parameters.
         EXPECT_EQ(count_of(part, 8).first > 0, kind->name != "word_choice") << kind->name;
-        EXPECT_EQ(estimate_parts({part}, 8), static_cast<double>(count_of(part, 8).first)) << kind->name;
     }
-}
-
-TEST(LayerParts, TraitsNameSizesThatTheirKindHas) {
-    for (const PartKind* kind : part_kinds()) {
-        for (const std::string_view named : {kind->traits.takes_over, kind->traits.streams}) {
-            const bool known =
-                std::any_of(kind->sizes.begin(), kind->sizes.end(), [&](const PartSize& size) { return size.name == named; });
-            EXPECT_TRUE(named.empty() || known) << kind->name << ", " << named;
-        }
-    }
-}
-
-TEST(LayerParts, OfAModelSayWhetherKeysAreTakenOver) {
-    ModelSpec model;
-    const auto with = [&](std::int64_t shares) {
-        model.compositions = {
-            {"attention", {{"gemma_attention", {{"heads", 2}, {"kv_heads", 1}, {"head_dim", 4}, {"shares_kv", shares}}}}}};
-        return model;
-    };
-    EXPECT_FALSE(has_keys_taken_over(with(0)));
-    EXPECT_TRUE(has_keys_taken_over(with(1)));
-    EXPECT_FALSE(has_part_with(model, &PartTraits::keeps_core));
-    model.compositions.front().parts.push_back({"compressed_attention", {}});
-    EXPECT_TRUE(has_part_with(model, &PartTraits::keeps_core));
-    EXPECT_FALSE(has_keys_taken_over({})) << "fields describe its layers";
 }
 
 TEST(LayerParts, CountAsTheFieldsOfAModelDo) {

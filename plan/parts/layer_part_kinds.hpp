@@ -1,9 +1,9 @@
 #pragma once
-// The files that describe kinds of parts (plan/model/layer_parts.hpp), one function each.
+// The files that describe kinds of parts (plan/parts/layer_parts.hpp), one function each.
 
 #include <span>
 
-#include "plan/model/layer_parts.hpp"
+#include "plan/parts/layer_parts.hpp"
 
 namespace mgplan {
 

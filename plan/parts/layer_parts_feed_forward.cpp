@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "plan/model/layer_part_kinds.hpp"
+#include "plan/parts/layer_part_kinds.hpp"
 
 namespace mgplan {
 namespace {
@@ -45,9 +45,8 @@ std::vector<CountedTensor> expert_tensors(const PartSizes& s) {
     return tensors;
 }
 
-constexpr std::array kFeedForwardKinds{
-    PartKind{"mlp", "MLP", kMlpSizes, mlp_tensors, {.role = PartRole::feed_forward}},
-    PartKind{"experts", "mixture of experts", kExpertSizes, expert_tensors, {.role = PartRole::mixture}}};
+constexpr std::array kFeedForwardKinds{PartKind{"mlp", kMlpSizes, mlp_tensors, PartRole::feed_forward},
+                                       PartKind{"experts", kExpertSizes, expert_tensors, PartRole::mixture}};
 
 }  // namespace
 

@@ -2,8 +2,8 @@
 
 #include <array>
 
-#include "plan/model/layer_part_kinds.hpp"
-#include "plan/model/typed_parts.hpp"
+#include "plan/parts/layer_part_kinds.hpp"
+#include "plan/parts/typed_parts.hpp"
 
 namespace mgplan {
 namespace {
@@ -116,40 +116,14 @@ constexpr std::array kCompressedSizes{PartSize{"heads", 1},       PartSize{"head
                                       PartSize{"overlaps", 0, 0}, PartSize{"index_heads", 0, 0}, PartSize{"index_dim", 0, 0},
                                       PartSize{"window", 0, 0},   PartSize{"rotated", 0, 0},     PartSize{"index_top_k", 0, 0}};
 
-constexpr std::string_view kGemmaModels = "models of Gemma 3n's or 4's kind";
-
-constexpr std::array kAttentionKinds{
-    PartKind{"attention", "attention", kAttentionSizes, attention_tensors, {.role = PartRole::mixer, .takes_over = "shares_kv"}},
-    PartKind{
-        "gemma_attention",
-        "attention of Gemma 4",
-        kGemmaSizes,
-        tensors_of<GemmaAttention>,
-        {.role = PartRole::mixer, .shapes_alone = "the attention of Gemma 4", .takes_over = "shares_kv", .published_as = kGemmaModels}},
-    PartKind{"gemma3n_layer",
-             "Gemma 3n's attention and MLP",
-             kGemma3nSizes,
-             gemma3n_tensors,
-             {.role = PartRole::mixer,
-              .timed_at_least = "the residual streams of Gemma 3n",
-              .shapes_alone = "the attention of Gemma 3n",
-              .takes_over = "shares_kv",
-              .published_as = kGemmaModels}},
-    PartKind{"stream_ends", "ends of residual streams", kStreamEndSizes, stream_end_tensors, {.streams = "streams"}},
-    PartKind{"layer_input_norm", "norm of layers' inputs", kInputNormSizes, input_norm_tensors, {.shared = true}},
-    PartKind{"latent_attention", "latent attention", kLatentSizes, latent_tensors, {.role = PartRole::mixer, .projects_latents = true}},
-    PartKind{"compressed_attention",
-             "compressed attention",
-             kCompressedSizes,
-             tensors_of<CompressedAttention>,
-             {.role = PartRole::mixer,
-              .timed_at_least = "the compressed attention of DeepSeek-V4",
-              .between_streams = true,
-              .projects_latents = true,
-              .keeps_core = true,  // Megatron-LM's branch dev at d48bd6be, deepseek_v4_hybrid_attention.py, asserts it
-              .joins_documents = true,
-              .published_as = "models of DeepSeek-V4's kind"}},
-    PartKind{"indexer", "the indexer of sparse attention", kIndexerSizes, indexer_tensors, {}}};
+constexpr std::array kAttentionKinds{PartKind{"attention", kAttentionSizes, attention_tensors, PartRole::mixer},
+                                     PartKind{"gemma_attention", kGemmaSizes, tensors_of<GemmaAttention>, PartRole::mixer},
+                                     PartKind{"gemma3n_layer", kGemma3nSizes, gemma3n_tensors, PartRole::mixer},
+                                     PartKind{"stream_ends", kStreamEndSizes, stream_end_tensors},
+                                     PartKind{"layer_input_norm", kInputNormSizes, input_norm_tensors},
+                                     PartKind{"latent_attention", kLatentSizes, latent_tensors, PartRole::mixer},
+                                     PartKind{"compressed_attention", kCompressedSizes, tensors_of<CompressedAttention>, PartRole::mixer},
+                                     PartKind{"indexer", kIndexerSizes, indexer_tensors}};
 
 }  // namespace
 

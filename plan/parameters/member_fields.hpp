@@ -7,7 +7,6 @@
 
 #include "plan/layers/layer.hpp"
 #include "plan/model/model_spec.hpp"
-#include "plan/model/typed_parts.hpp"
 
 namespace mgplan {
 

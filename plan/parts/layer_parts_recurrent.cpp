@@ -2,8 +2,8 @@
 
 #include <array>
 
-#include "plan/model/layer_part_kinds.hpp"
-#include "plan/model/typed_parts.hpp"
+#include "plan/parts/layer_part_kinds.hpp"
+#include "plan/parts/typed_parts.hpp"
 
 namespace mgplan {
 namespace {
@@ -104,31 +104,17 @@ constexpr std::array kLightningSizes{PartSize{"heads", 1}, PartSize{"head_dim", 
 /// gates are block-diagonal over the heads.
 constexpr std::array kRglruSizes{PartSize{"width", 1}, PartSize{"heads", 1}, PartSize{"conv", 1}};
 
-constexpr PartTraits kMixer{.role = PartRole::mixer};
-
 constexpr std::array kRecurrentKinds{
-    PartKind{"mamba", "Mamba", kMambaSizes, mamba_tensors, {.role = PartRole::mixer, .timed_at_least = "the selective scan of Mamba"}},
-    PartKind{"mamba2", "Mamba-2", kMamba2Sizes, mamba2_tensors<Mamba2>, kMixer},
-    PartKind{"attention_beside_mamba2",
-             "attention beside Mamba-2",
-             kBesideSizes,
-             mamba2_tensors<AttentionBesideMamba2>,
-             {.role = PartRole::mixer, .takes_multipliers = true}},
-    PartKind{"shared_block_mamba2",
-             "Mamba-2 behind a shared block",
-             kSharedMambaSizes,
-             mamba2_tensors<SharedBlockMamba2>,
-             {.role = PartRole::mixer, .shapes_alone = "blocks whose weights layers share (Zamba2)"}},
-    PartKind{"shared_block", "shared block of attention and MLP", kSharedBlockSizes, shared_block_tensors, {.shared = true}},
-    PartKind{"gated_delta_net", "gated delta net", kDeltaSizes, tensors_of<GatedDeltaNet>, kMixer},
-    PartKind{"short_convolution", "short convolution", kShortConvSizes, short_conv_tensors, kMixer},
-    PartKind{"kimi_delta_attention", "Kimi delta attention", kKimiSizes, kimi_tensors, kMixer},
-    PartKind{"lightning_attention", "lightning attention", kLightningSizes, tensors_of<LightningAttention>, kMixer},
-    PartKind{"gated_linear_recurrence",
-             "gated linear recurrence",
-             kRglruSizes,
-             tensors_of<GatedLinearRecurrence>,
-             {.role = PartRole::mixer, .timed_at_least = "the gated linear recurrence of RecurrentGemma"}}};
+    PartKind{"mamba", kMambaSizes, mamba_tensors, PartRole::mixer},
+    PartKind{"mamba2", kMamba2Sizes, mamba2_tensors<Mamba2>, PartRole::mixer},
+    PartKind{"attention_beside_mamba2", kBesideSizes, mamba2_tensors<AttentionBesideMamba2>, PartRole::mixer},
+    PartKind{"shared_block_mamba2", kSharedMambaSizes, mamba2_tensors<SharedBlockMamba2>, PartRole::mixer},
+    PartKind{"shared_block", kSharedBlockSizes, shared_block_tensors},
+    PartKind{"gated_delta_net", kDeltaSizes, tensors_of<GatedDeltaNet>, PartRole::mixer},
+    PartKind{"short_convolution", kShortConvSizes, short_conv_tensors, PartRole::mixer},
+    PartKind{"kimi_delta_attention", kKimiSizes, kimi_tensors, PartRole::mixer},
+    PartKind{"lightning_attention", kLightningSizes, tensors_of<LightningAttention>, PartRole::mixer},
+    PartKind{"gated_linear_recurrence", kRglruSizes, tensors_of<GatedLinearRecurrence>, PartRole::mixer}};
 
 }  // namespace
 

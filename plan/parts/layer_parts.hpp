@@ -1,0 +1,99 @@
+#pragma once
+// Layers as lists of parts: as version 1 of a model's JSON has them, and as configs of Hugging Face are read. Each kind of part is
+// described in one place: its sizes, their ranges, and the tensors that follow from them. Models hold typed layers
+// (plan/parts/model_parts.hpp).
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "plan/layers/layer_tensor.hpp"
+#include "plan/text/errors.hpp"
+
+namespace mgplan {
+
+/// A part of a layer by its kind ("mamba2") and its sizes by name.
+struct LayerPart {
+    std::string kind;
+    std::map<std::string, std::int64_t> sizes;
+    bool operator==(const LayerPart&) const = default;
+};
+
+/// One kind of layer as the list of its parts: norms, a mixer of tokens, a feed-forward.
+struct LayerComposition {
+    std::string name;  ///< "mamba2+moe"
+    std::vector<LayerPart> parts;
+    std::vector<CountedTensor> counted = {};  ///< in place of parts
+    bool operator==(const LayerComposition&) const = default;
+};
+
+/// A size that a kind of part has.
+struct PartSize {
+    std::string_view name;
+    std::int64_t low = 0;        ///< the smallest that is meant; the largest is ModelLimits::part_size
+    std::int64_t fallback = -1;  ///< taken where a part does not state it; -1: it must
+};
+
+/// Sizes of one part, those that it leaves out at their fallbacks. The part has passed check_part().
+class PartSizes {
+public:
+    PartSizes(const LayerPart& part, std::span<const PartSize> sizes, std::int64_t hidden) : part_(part), sizes_(sizes), hidden_(hidden) {}
+    [[nodiscard]] std::int64_t operator[](std::string_view name) const;
+    [[nodiscard]] bool has(std::string_view name) const;
+    [[nodiscard]] std::int64_t hidden() const { return hidden_; }
+
+private:
+    const LayerPart& part_;
+    std::span<const PartSize> sizes_;
+    std::int64_t hidden_;
+};
+
+/// Role of a part in the layer that holds it.
+enum class PartRole : std::uint8_t {
+    addition,      ///< to a half of a layer, or outside the layers: linear maps, tables, single values
+    norm,          ///< in front of the halves or after them
+    mixer,         ///< of tokens: the first half
+    feed_forward,  ///< the second half
+    mixture,       ///< a feed-forward of experts
+    stream_maps,   ///< mixes residual streams into the halves and back
+    word_choice,   ///< chooses experts by words
+};
+
+/// One kind of part.
+struct PartKind {
+    std::string_view name;
+    std::span<const PartSize> sizes;
+    std::vector<CountedTensor> (*tensors)(const PartSizes&);
+    PartRole role = PartRole::addition;
+};
+
+/// All kinds, and one by name (nullptr: not known).
+[[nodiscard]] std::vector<const PartKind*> part_kinds();
+[[nodiscard]] const PartKind* find_part_kind(std::string_view name);
+
+/// The role of a part's kind; an addition where the kind is not known.
+[[nodiscard]] PartRole role_of(const LayerPart& part);
+/// True if a kind of layer holds a part of this role.
+[[nodiscard]] bool has_part_with(const LayerComposition& layer, PartRole role);
+
+/// Adds a problem for an unknown kind, a missing or unknown size, one out of range.
+void check_part(const LayerPart& part, const std::string& where, Problems& problems);
+
+/// A size of a part that check_part() found right: the stated one, else its fallback.
+[[nodiscard]] std::int64_t part_size(const LayerPart& part, std::string_view name);
+
+/// Sets a size of a part of a known kind unless its fallback says the same.
+void state_size(LayerPart& part, std::string_view name, std::int64_t value);
+
+/// Sizes of a part of a known kind, those that it leaves out included.
+[[nodiscard]] PartSizes stated_sizes(const LayerPart& part, std::int64_t hidden);
+
+/// The tensors of a part, whole (not divided over tp); check_part() must have found it right.
+[[nodiscard]] std::vector<CountedTensor> part_tensors(const LayerPart& part, std::int64_t hidden);
+/// The same of several parts.
+[[nodiscard]] std::vector<CountedTensor> parts_tensors(const std::vector<LayerPart>& parts, std::int64_t hidden);
+
+}  // namespace mgplan
