@@ -32,16 +32,25 @@ int say_that_memory_is_short() {
     return mgplan::cli::kRunFailed;
 }
 
+bool main_runs = false;
+
 /// Memory may run out in a destructor, too: those of JSON values allocate. Such an exception is caught nowhere and ends the process here.
+/// Before main() static values are made; an exception that finds no memory itself then ends the process without one.
 [[noreturn]] void end_uncaught() {
     try {
         if (const std::exception_ptr error = std::current_exception()) std::rethrow_exception(error);
+        if (!main_runs) ::_exit(say_that_memory_is_short());
     } catch (const std::bad_alloc&) {
         ::_exit(say_that_memory_is_short());
     } catch (const std::exception& error) {
         std::fprintf(stderr, "mgplan: internal error: %s\n", error.what());
     }
     std::abort();
+}
+
+/// Before all static values of the program.
+[[gnu::constructor(101)]] void watch_static_values() {
+    std::set_terminate(end_uncaught);
 }
 
 int run(int argc, char** argv) {
@@ -56,7 +65,7 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    std::set_terminate(end_uncaught);
+    main_runs = true;
     try {
         return run(argc, argv);
     } catch (const std::bad_alloc&) {

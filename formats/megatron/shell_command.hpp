@@ -41,7 +41,7 @@ public:
 private:
     struct Call {
         std::string program;
-        Words words, launcher;  ///< behind and in front of the program
+        Words words, launcher;  ///< after and before the program
     };
     [[nodiscard]] std::optional<Call> arguments_in(const std::string& line);
     [[nodiscard]] Words launcher_words(const Words& words);

@@ -130,9 +130,10 @@ TEST(Trainers, ReadNemoRlWithTheFileItBuildsOn) {
     EXPECT_THAT(read(quantised, "grpo.yaml", {.folder = folder}).job.flags.unknown, ElementsAre(HasSubstr("--quant-cfg")));
     const std::string adapters = changed("    pipeline_dtype", "    peft:\n      enabled: true\n    pipeline_dtype");
     EXPECT_FALSE(read_trainer_text(adapters, "grpo.yaml", {.folder = folder}).has_value());
-    std::ofstream(folder + "nemo_rl/recipes/adapters.yaml") << adapters;
+    std::ofstream(folder + "nemo_rl/recipes/adapters.yaml")
+        << "defaults: ../../grpo_base.yaml\n" + adapters.substr(adapters.find('\n') + 1);
     EXPECT_THAT(refusal("defaults: recipes/adapters.yaml\n", "more.yaml", above),
-                HasSubstr("NeMo-RL configuration (LoRA), which mgplan does not read"));
+                HasSubstr("NeMo-RL configuration, which mgplan does not read"));
     std::filesystem::remove_all(folder + "nemo_rl");
 }
 
