@@ -487,10 +487,8 @@ void settle_world(const SourcedJob& found, const std::optional<LayoutRequest>& l
     if (world) return;
     if (found.world && layout && *found.world % (layout->tp * layout->pp * layout->cp) != 0) {
         problems.add(
-            "--world is missing: {} ({}) are no multiple of tp·cp·pp = {}, so the command runs in another way; give the number of GPUs, as "
-            "in "
-            "--world {}",
-            counted(*found.world, "GPU"), found.world_source, layout->tp * layout->pp * layout->cp, layout->tp * layout->pp * layout->cp);
+            "--world is missing: the launcher starts {} ({}), no multiple of tp·cp·pp = {}; give the number of GPUs, a multiple of that",
+            counted(*found.world, "rank"), found.world_source, layout->tp * layout->pp * layout->cp);
     } else if (found.world) {
         world = found.world;
         assumed.push_back(fmt::format("world of {} ({})", counted(*world, "GPU"), found.world_source));

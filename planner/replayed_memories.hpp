@@ -26,7 +26,7 @@ public:
     /// True if its deciding bytes exceed `limit`; often replays only one of the stages that of() replays.
     [[nodiscard]] bool exceeds(const Layout& layout, std::int64_t limit);
 
-    /// If the first of `next` would be replayed now, replays it and some of the others on all threads: what the calls for them will need.
+    /// If the first of `next` would be replayed now, replays it and some of the others side by side: what the calls for them will need.
     /// `limit`: exceeds() with it follows; nothing: of().
     void prepare(std::span<const RankedLayout> next, std::optional<std::int64_t> limit);
 

@@ -196,6 +196,10 @@ std::string plain_name(std::string_view name) {
 
 std::string_view preset_with_layers_of(std::string_view repository) {
     if (const std::string_view exact = preset_of_hub_name(repository); !exact.empty()) return exact;
+    const std::string whole = plain_name(without_owner(repository));
+    for (const auto& [row, preset] : kRepositories) {
+        if (plain_name(without_owner(row)) == whole) return preset;
+    }
     const std::string name = without_endings(lower_case(without_owner(repository)));
     for (const auto& [row, preset] : kRepositories) {
         if (plain_name(without_endings(lower_case(without_owner(row)))) == plain_name(name)) return preset;

@@ -23,6 +23,13 @@ using LaunchWords = std::vector<std::string>;
 
 constexpr std::size_t kMostLaunches = 4096;
 
+/// The ranks that a command starts, whose program is its first Python file.
+LaunchWorld world_of(const LaunchWords& words, const VariableLookup& lookup) {
+    const auto program = std::find_if(words.begin(), words.end(), [](const std::string& word) { return word.ends_with(".py"); });
+    if (program == words.end()) return launch_world(words, "", words, lookup);
+    return launch_world({words.begin(), program}, *program, {program + 1, words.end()}, lookup);
+}
+
 /// The words of the training that a launch starts; nothing where it starts none.
 std::optional<TrainingLaunch> training_of(const RecordedLaunch& launch) {
     LaunchWords words{launch.program};
@@ -33,7 +40,7 @@ std::optional<TrainingLaunch> training_of(const RecordedLaunch& launch) {
         return found == launch.variables.end() ? std::nullopt : std::optional(found->second);
     };
     if (names_model(words)) {
-        training.world = launch_world(words, lookup);
+        training.world = world_of(words, lookup);
         training.words = std::move(words);
         return training;
     }
@@ -49,7 +56,7 @@ std::optional<TrainingLaunch> training_of(const RecordedLaunch& launch) {
             for (const auto& [name, value] : inputs.variables) known.fix(name, value);
             whole.insert(whole.end(), launch.words.begin(), launch.words.end());
             add_words(whole, text, known, launch.program);
-            training.world = launch_world(whole, lookup);
+            training.world = world_of(whole, lookup);
             training.words = std::move(found.words);
             training.unresolved = std::move(found.unresolved);
             return training;

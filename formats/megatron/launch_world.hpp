@@ -16,8 +16,10 @@ struct LaunchWorld {
 };
 
 /// The ranks that a launcher starts: torchrun, deepspeed, accelerate, mpirun, srun (with Slurm's variables where its words give no number),
-/// ms-swift (NPROC_PER_NODE and NNODES), slime (--actor-num-nodes). `words`: the whole command. torchrun and its like start theirs in each
-/// task of srun or mpirun. No ranks where a number is not stated or not known.
-[[nodiscard]] LaunchWorld launch_world(const std::vector<std::string>& words, const VariableLookup& lookup);
+/// ms-swift (NPROC_PER_NODE and NNODES), slime (--actor-num-nodes). `launcher`: the words in front of the `program`, `training`: those
+/// after it. torchrun and its like start theirs in each task of srun or mpirun. No ranks where a number is not stated or not known, and
+/// where srun starts one task on a node, which mostly starts others.
+[[nodiscard]] LaunchWorld launch_world(const std::vector<std::string>& launcher, const std::string& program,
+                                       const std::vector<std::string>& training, const VariableLookup& lookup);
 
 }  // namespace mgplan::formats

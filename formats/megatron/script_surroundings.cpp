@@ -180,7 +180,7 @@ std::optional<std::string> sourced_file(const std::string& path, const std::stri
     // A computed beginning is mostly the script's own folder: what follows is looked up there.
     std::string below = path;
     if (const std::size_t computed = path.find_last_of("$`)}"); computed != std::string::npos && path.find_first_of("$`") <= computed)
-        below.erase(0, std::min(path.find('/', computed), path.size() - 1) + 1);
+        below.erase(0, path.find_first_not_of('/', std::min(path.find('/', computed), path.size())));
     const fs::path given(path);
     for (const fs::path& candidate : {below.empty() ? fs::path() : fs::path(folder) / below, fs::path(folder) / given.filename()}) {
         std::error_code failed;

@@ -49,6 +49,26 @@ bool trains_by_swift(std::string_view before, std::string_view word) {
     return before == "megatron" && (word == "sft" || word == "pt" || word == "rlhf");
 }
 
+/// True if words that are not known stand only where a launcher takes a name or an address, or in a variable that it passes on.
+bool only_names_places(const std::vector<std::string>& words) {
+    static constexpr std::array<std::string_view, 10> kPlaces{"node-rank", "master-addr", "master-port", "rdzv-id",      "rdzv-endpoint",
+                                                              "log-dir",   "job-name",    "output",      "machine-rank", "main-process-ip"};
+    const auto is_place = [](std::string option) {
+        option = option.substr(0, option.find('='));
+        std::replace(option.begin(), option.end(), '_', '-');
+        return option.starts_with("--") && std::find(kPlaces.begin(), kPlaces.end(), option.substr(2)) != kPlaces.end();
+    };
+    for (std::size_t i = 0; i < words.size(); ++i) {
+        if (words[i].find_first_of("$`") == std::string::npos) continue;
+        const std::size_t equals = words[i].find('=');
+        const bool assigns =
+            equals != std::string::npos && std::all_of(words[i].begin(), words[i].begin() + static_cast<std::ptrdiff_t>(equals), is_name);
+        if (assigns && !words[i].starts_with("NPROC_PER_NODE=") && !words[i].starts_with("NNODES=")) continue;
+        if (!is_place(words[i]) && (i == 0 || !is_place(words[i - 1]))) return false;
+    }
+    return true;
+}
+
 }  // namespace
 
 bool names_model(const std::vector<std::string>& words) {
@@ -88,6 +108,7 @@ std::optional<LaunchCommand::Call> LaunchCommand::arguments_in(const std::string
     Words words;
     bool behind_file = false;
     std::string before;
+    const std::size_t doubtful = variables_.doubtful_uses();
     try {
         WordScanner scanner(line, 0, variables_, where_);
         while (scanner.skip_blanks()) {
@@ -97,6 +118,7 @@ std::optional<LaunchCommand::Call> LaunchCommand::arguments_in(const std::string
             const bool module = before == "-m" && !behind_file && word.find('.') != std::string::npos && !word.starts_with("torch.");
             if ((word.ends_with(".py") && !before.starts_with("--")) || trains_by_swift(before, word) || module) {
                 if (!behind_file) call.launcher = launcher_words(words);
+                if (variables_.doubtful_uses() != doubtful) call.launcher.reset();
                 behind_file = true;
                 call.program = word;
                 words.clear();
@@ -126,8 +148,10 @@ std::optional<LaunchCommand::Call> LaunchCommand::arguments_in(const std::string
     return call;
 }
 
-/// Words in front of the program, with the lists that they name. Lists that are not known hold no flags of the training.
-LaunchCommand::Words LaunchCommand::launcher_words(const Words& words) {
+/// Words in front of the program, with the lists that they name. A list that is not known may hold any word of the launcher.
+std::optional<LaunchCommand::Words> LaunchCommand::launcher_words(const Words& words) {
+    const auto is_unknown_list = [this](const std::string& word) { return list_reference(word) && !lists_.refers(word); };
+    if (std::any_of(words.begin(), words.end(), is_unknown_list) && !only_names_places(words)) return std::nullopt;
     const FlagLists::Doubts doubts = lists_.doubts();
     Words split;
     for (const std::string& word : lists_.spliced(words)) {
@@ -135,14 +159,7 @@ LaunchCommand::Words LaunchCommand::launcher_words(const Words& words) {
         add_words(split, word, none, where_);
     }
     lists_.take_back(doubts);
-    return split;
-}
-
-LaunchCommand::Words LaunchCommand::whole() const {
-    Words all = launcher_;
-    all.push_back(program_);
-    all.insert(all.end(), words_.begin(), words_.end());
-    return all;
+    return only_names_places(split) ? std::optional(split) : std::nullopt;
 }
 
 std::optional<LaunchCommand::Words> LaunchCommand::words_of(std::string_view line) {

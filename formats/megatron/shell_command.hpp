@@ -35,16 +35,17 @@ public:
     [[nodiscard]] const Words& words() const { return words_; }
     /// The Python file that takes the words, as the command names it.
     [[nodiscard]] const std::string& program() const { return program_; }
-    /// The words of the whole command, with those of its launcher.
-    [[nodiscard]] Words whole() const;
+    /// The words in front of the program; nothing where one of them may hold more words than are known, or hangs on a condition.
+    [[nodiscard]] const std::optional<Words>& launcher() const { return launcher_; }
 
 private:
     struct Call {
         std::string program;
-        Words words, launcher;  ///< after and before the program
+        Words words;
+        std::optional<Words> launcher;
     };
     [[nodiscard]] std::optional<Call> arguments_in(const std::string& line);
-    [[nodiscard]] Words launcher_words(const Words& words);
+    [[nodiscard]] std::optional<Words> launcher_words(const Words& words);
     [[nodiscard]] bool counts(const Words& words) const { return names_model(words) || (layout_suffices_ && names_layout(words)); }
 
     Variables& variables_;
@@ -52,7 +53,8 @@ private:
     const std::string& where_;
     bool layout_suffices_;
     std::string program_;
-    Words words_, launcher_;
+    Words words_;
+    std::optional<Words> launcher_;
 };
 
 /// The words with sentences on facts that only a run of the script would reveal. `not_sourced`: files that it sources and that are not

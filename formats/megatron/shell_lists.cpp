@@ -97,7 +97,11 @@ void FlagLists::put_in(Words& out, const ListReference& reference, const Words& 
     if (variables_.overflowed())
         throw ConfigError(fmt::format("{}: its lists, put in, are more than 1 MiB; give a command with fewer or shorter ones", where_));
     out.insert(out.end(), list.begin() + static_cast<std::ptrdiff_t>(from), list.end());
-    if (perhaps_.contains(reference.name)) doubts_.doubtful.insert(reference.name);
+    if (perhaps_.contains(reference.name)) {
+        doubts_.doubtful.insert(reference.name);
+        variables_.count_doubtful_use();
+    }
+    variables_.count_doubtful_use(reference.name);
 }
 
 FlagLists::Words FlagLists::spliced(const Words& words) {

@@ -57,6 +57,18 @@ std::optional<Assignment> assignment_at(std::string_view text, std::size_t at) {
     return Assignment{name, appends, at + 1};
 }
 
+/// True if a loop's body has break or continue.
+bool leaves_turns(std::string_view body) {
+    for (const std::string_view word : {"break", "continue"}) {
+        for (std::size_t at = body.find(word); at != std::string_view::npos; at = body.find(word, at + 1)) {
+            const bool begins = at == 0 || !is_name(body[at - 1]),
+                       ends = at + word.size() >= body.size() || !is_name(body[at + word.size()]);
+            if (begins && ends) return true;
+        }
+    }
+    return false;
+}
+
 /// Reads a script from top to bottom. Everything but assignments and commands is passed over, unbalanced quotes in other lines included.
 class ScriptReader {
 public:
@@ -195,7 +207,7 @@ private:
     bool read_count() {
         const auto found = statement_here("for", for_loop);
         const auto count = found ? shell_count(moved(found->test).of(text_)) : std::nullopt;
-        if (!count || moved(found->body).of(text_).find("break") != std::string_view::npos) return false;
+        if (!count || leaves_turns(moved(found->body).of(text_))) return false;
         const auto first = shell_arithmetic(count->first, [this](const std::string& name) { return variables_.certain(name); });
         constexpr std::int64_t kMost = std::int64_t{1} << 40U;
         if (!first || *first < -kMost || *first > kMost) return false;
@@ -261,7 +273,7 @@ private:
         std::size_t at = separator + kSeparator.size();
         if (at < line.size() && (line[at] == '\'' || line[at] == '"')) ++at;
         const auto words = lists_.known(std::string(line.substr(list + kList.size(), star - list - kList.size())));
-        if (!words || open >= hole || hole == std::string_view::npos || close < hole) return false;
+        if (!words || open >= hole || hole == std::string_view::npos || close < hole || line[at] == ';' || line[at] == '$') return false;
         std::string value(format.substr(open + 1, close - open - 1));
         value.replace(hole - open - 1, 2, fmt::format("{}", fmt::join(*words, std::string(1, line[at]))));
         variables_.assign(std::string(line.substr(kBegin.size(), end - kBegin.size())), std::move(value), depth_ > 0);
@@ -344,6 +356,7 @@ private:
     }
 
     void assign(const Assignment& assignment) {
+        const std::size_t doubtful = variables_.doubtful_uses();
         WordScanner scanner(text_, assignment.value_at, variables_, where_);
         const std::string_view value = text_.substr(assignment.value_at);
         if (value.starts_with('(')) {
@@ -355,6 +368,7 @@ private:
             lists_.forget(assignment.name);
             variables_.assign(assignment.name, "", depth_ > 0);
         }
+        variables_.derive(assignment.name, doubtful);
         at_ = std::max(scanner.position(), assignment.value_at);
     }
 
@@ -416,7 +430,9 @@ private:
         }
         if (!commands_.found()) return found;
         found.program = commands_.program();
-        found.world = launch_world(commands_.whole(), [this](const std::string& name) { return variables_.certain(name); });
+        if (commands_.launcher())
+            found.world = launch_world(*commands_.launcher(), commands_.program(), commands_.words(),
+                                       [this](const std::string& name) { return variables_.certain(name); });
         return found;
     }
 

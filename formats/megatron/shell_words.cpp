@@ -49,6 +49,7 @@ void Variables::assign(const std::string& name, std::string value, bool perhaps)
     else
         perhaps_.erase(name);
     unknown_.erase(name);
+    derived_.erase(name);
     values_[name] = std::move(value);
 }
 
@@ -93,6 +94,7 @@ std::string Variables::expand(std::string_view text) {
             out += *reference->value;
             expanded_ += reference->value->size();
             if (perhaps_.contains(reference->name)) doubtful_.insert(reference->name);
+            count_doubtful_use(reference->name);
             at = reference->end;
         } else {
             out += text[at++];
@@ -107,6 +109,7 @@ std::optional<Variables::Reference> Variables::arithmetic_at(std::string_view te
     if (!whole.starts_with("$((") || !whole.ends_with("))")) return std::nullopt;
     const auto number = shell_arithmetic(whole.substr(3, whole.size() - 5), [this](const std::string& name) {
         if (perhaps_.contains(name)) doubtful_.insert(name);
+        count_doubtful_use(name);
         return value(name);
     });
     if (!number) return std::nullopt;

@@ -56,6 +56,14 @@ public:
     void take_back(std::size_t expanded_before) { expanded_ = expanded_before; }
     /// Variables whose value was substituted somewhere and hangs on a condition of the script.
     [[nodiscard]] const std::set<std::string>& doubtful() const { return doubtful_; }
+    /// Number of substitutions so far of values that hang on a condition, themselves or by what they were made of.
+    [[nodiscard]] std::size_t doubtful_uses() const { return doubtful_uses_; }
+    void count_doubtful_use(const std::string& name) { doubtful_uses_ += perhaps_.contains(name) || derived_.contains(name) ? 1 : 0; }
+    void count_doubtful_use() { ++doubtful_uses_; }
+    /// The value of a variable or list was made of values that hang on a condition, if `doubtful_uses` was less before.
+    void derive(const std::string& name, std::size_t doubtful_uses_before) {
+        if (doubtful_uses_ != doubtful_uses_before) derived_.insert(name);
+    }
 
 private:
     struct Reference {
@@ -70,9 +78,10 @@ private:
     std::map<std::string, std::string> values_;
     std::map<std::string, std::string> unknown_;  // why
     int depth_ = 0;                               // of defaults that hold variables with defaults
-    std::set<std::string> perhaps_, doubtful_, fixed_;
+    std::set<std::string> perhaps_, doubtful_, fixed_, derived_;
     std::optional<std::vector<std::string>> arguments_;
     std::size_t expanded_ = 0;  // bytes
+    std::size_t doubtful_uses_ = 0;
 };
 
 /// The number of characters of the $(…), $((…)), ${…} or `…` that starts at the front; 0 where none does, or it stays open.

@@ -212,6 +212,9 @@ void set_layers(ModelSpec& model, const ModelParts& parts, const std::string& wh
     Problems problems;
     for (const LayerComposition& kind : parts.kinds) {
         check_parts(kind.parts, fmt::format("{}: layers of kind '{}'", where, kind.name.substr(0, 40)), problems);
+        if (kind.parts.empty() == kind.counted.empty())
+            problems.add("{}: layers of kind '{}' {}; give either their parts or their counted tensors", where, kind.name.substr(0, 40),
+                         kind.parts.empty() ? "have neither parts nor counted tensors" : "have parts and counted tensors");
         if (model.hyper_connections && kind.counted.empty() && !has_part_with(kind, PartRole::stream_maps))
             problems.add("{}: hyper_connections beside layers of kind '{}', whose parts hold no hyper_connection; add it, or remove them",
                          where, kind.name.substr(0, 40));

@@ -99,7 +99,7 @@ TEST(CheckCommand, TakesTheWorldOfTheLauncher) {
     EXPECT_THAT(say("check " + stated.path() + " --world 8 --top 0").out, HasSubstr(" on 8 GPUs")) << "the option counts";
     const TempFile other = file("torchrun --nproc_per_node 4", "--tensor-model-parallel-size 8");
     expect_refused("check " + other.path(),
-                   {"--world is missing: 4 GPUs (torchrun: 1 node of 4) are no multiple of tp·cp·pp = 8", "--world 8"});
+                   {"--world is missing: the launcher starts 4 ranks (torchrun: 1 node of 4), no multiple of tp·cp·pp = 8"});
     const TempFile open = file("torchrun --nproc_per_node $GPUS", "--tensor-model-parallel-size 8");
     expect_refused("check " + open.path(), {"--world is missing"});
 }

@@ -92,6 +92,7 @@ TEST_F(ModelSource, FindsThePresetsWithTheLayersOfOtherRepositories) {
                                              {"deepseek-ai/DeepSeek-R1-Distill-Llama-8B", "llama3.1-8b"},
                                              {"ZhipuAI/GLM-4.5-Air", "glm-4.5-air"},
                                              {"openai-mirror/gpt-oss-20b", "gpt-oss-20b"},
+                                             {"unsloth/Kimi-K2-Thinking", "kimi-k2-thinking"},
                                              {"mixtral_8x22B_v0.1", "mixtral-8x22b"},
                                              {"Qwen/Qwen3-8B", "qwen3-8b"}})
         EXPECT_EQ(preset_with_layers_of(repository), preset) << repository;

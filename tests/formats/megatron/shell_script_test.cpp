@@ -190,6 +190,12 @@ TEST(ShellScript, CountsTheTurnsOfALoop) {
     EXPECT_EQ(frequency("if grep -q x y; then\n" + filled + "fi\n" + joined), "$FREQ");
     EXPECT_EQ(frequency("for ((i=0; i>=0; i++)); do\n  arr+=(1)\ndone\n" + joined), "$FREQ") << "a loop without end";
     EXPECT_EQ(frequency(joined), "$FREQ");
+    EXPECT_EQ(frequency(filled + "printf -v FREQ \"[%s]\" \"$(IFS=; echo \"${arr[*]}\")\"\n"), "$FREQ") << "no character between";
+    EXPECT_THAT(
+        words("B=8\nfor ((i=0;i<4;i++)); do\nif [ $i -ge 1 ]; then\ncontinue\nfi\nB=$((B*2))\ndone\npython train.py --num-layers $B\n"),
+        testing::Not(testing::Contains("128")));
+    EXPECT_EQ(words("B=1\nfor ((i=0;i<2;i++)); do\nbreakdown=$i\nB=$((B*2))\ndone\npython train.py --num-layers $B\n"),
+              (Words{"--num-layers", "4"}));
 }
 
 TEST(ShellScript, TakesTheWorldFromTheLauncher) {
@@ -208,6 +214,29 @@ TEST(ShellScript, TakesTheWorldFromTheLauncher) {
     EXPECT_EQ(world("torchrun --nproc_per_node $GPUS pretrain_gpt.py"), std::nullopt);
     EXPECT_EQ(world("if [ -f x ]; then\nGPUS=8\nfi\ntorchrun --nproc_per_node gpu pretrain_gpt.py"), std::nullopt);
     EXPECT_EQ(world("torchrun $DISTRIBUTED_ARGS pretrain_gpt.py"), std::nullopt);
+    EXPECT_EQ(world("torchrun $DIST --nproc_per_node 8 pretrain_gpt.py"), std::nullopt);
+    EXPECT_EQ(world("torchrun --nproc_per_node=8 $@ pretrain_gpt.py"), std::nullopt);
+    EXPECT_EQ(world("srun -N 4 --ntasks-per-node=8 $LAUNCH pretrain_gpt.py"), std::nullopt);
+    EXPECT_EQ(world("source env.sh\nsrun -N 4 --ntasks-per-node=8 ${LAUNCHER[@]} pretrain_gpt.py"), std::nullopt);
+    EXPECT_EQ(world("DIST=(--nproc_per_node 8)\nif ping -c1 other; then\nDIST+=(--nnodes 4)\nfi\ntorchrun \"${DIST[@]}\" pretrain_gpt.py"),
+              std::nullopt);
+    EXPECT_EQ(world("N=1\nif ping -c1 other; then\nN=4\nfi\nDIST=\"--nproc_per_node 8 --nnodes $N\"\ntorchrun $DIST pretrain_gpt.py"),
+              std::nullopt);
+    EXPECT_EQ(world("DIST=\"--nproc_per_node 8\"\nif ping -c1 other; then\nDIST=\"$DIST --nnodes 4\"\nfi\ntorchrun $DIST pretrain_gpt.py"),
+              std::nullopt);
+    // One task on a node starts the ranks itself.
+    EXPECT_EQ(world("#SBATCH --nodes=4\n#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-node=8\nsrun python run.py pretrain_gpt.py"),
+              std::nullopt);
+    EXPECT_EQ(world("srun -N 4 -n 4 python pretrain_gpt.py"), std::nullopt);
+    // Only the launcher's own words count.
+    EXPECT_EQ(world("export NPROC_PER_NODE=8\nmpirun -np 16 -N 8 python pretrain_gpt.py --wandb-project megatron"), 16);
+    EXPECT_EQ(world("export NPROC_PER_NODE=8\npython3 train.py --actor-num-nodes 4 --actor-num-gpus-per-node 8 --train-backend megatron"),
+              32);
+    EXPECT_EQ(world("srun -N 4 --ntasks-per-node=8 python pretrain_gpt.py --wandb-project accelerate --wandb-entity deepspeed"), 32);
+    EXPECT_EQ(world("srun -N 4 --ntasks-per-node=8 nice -n 16 python pretrain_gpt.py"), 32);
+    EXPECT_EQ(world("mpirun -npernode 8 -np 16 python pretrain_gpt.py"), 16);
+    EXPECT_EQ(world("torchrun --nproc_per_node 8 --nnodes 2 --node_rank $RANK --master_addr $(hostname) pretrain_gpt.py"), 16);
+    EXPECT_EQ(world("CUDA_VISIBLE_DEVICES=$GPUS NPROC_PER_NODE=4 megatron sft"), 4);
     EXPECT_THAT(script_words("torchrun ${UNKNOWN[@]} pretrain_gpt.py --num-layers 2\n", "train.sh").missing, IsEmpty());
     EXPECT_EQ(world("python pretrain_gpt.py"), std::nullopt);
 }

@@ -148,6 +148,7 @@ TEST(ModelParts, OfLatentAttentionAgreeWithTheFields) {
 }
 
 TEST(ModelParts, WrongOnesAreRefusedTogetherWithTheModel) {
+    EXPECT_THAT(refusal({}), HasSubstr("layers of kind 'kind' have neither parts nor counted tensors; give either"));
     EXPECT_THAT(refusal({{"mamba3", {}}}), HasSubstr("model: layers of kind 'kind': part 'mamba3' is not known"));
     ModelSpec model = model_of_fields();
     model.residual_multiplier = 0;
