@@ -11,6 +11,7 @@
 #include "plan/allowed_processors.hpp"
 #include "planner/bounded_search.hpp"
 #include "planner/family_set.hpp"
+#include "planner/legal_tails.hpp"
 #include "planner/plan_families.hpp"
 #include "planner/run_parallel.hpp"
 #include "planner/scaling.hpp"

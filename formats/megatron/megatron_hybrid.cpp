@@ -92,13 +92,13 @@ class Kinds {
 public:
     explicit Kinds(ModelSpec& model) : model_(model) {}
     void add(const std::string& name, std::optional<Mixer> mixer, std::optional<FeedForward> feed_forward) {
-        model_.kind_of_layer.push_back(index_of(name, std::move(mixer), std::move(feed_forward)));
+        model_.kind_of_layer.push_back(index_of(name, std::move(mixer), feed_forward));
     }
     /// The number of a kind of layer, which is added where it is new.
     std::uint16_t index_of(const std::string& name, std::optional<Mixer> mixer, std::optional<FeedForward> feed_forward) {
         Layer layer;
         layer.mixer = std::move(mixer);
-        layer.feed_forward = std::move(feed_forward);
+        layer.feed_forward = feed_forward;
         NamedLayer kind{name, without_fields(layer)};
         const auto found = std::find(model_.kinds.begin(), model_.kinds.end(), kind);
         const auto index = static_cast<std::uint16_t>(found - model_.kinds.begin());
@@ -173,7 +173,7 @@ void compose_pattern(FlagReader& flags, ModelSpec& model, const HybridPattern& p
         }
     }
     model.mtp_layers = pattern.depths;
-    model.kind_of_prediction = layers.index_of(name, std::move(mixer), std::move(feed_forward));
+    model.kind_of_prediction = layers.index_of(name, std::move(mixer), feed_forward);
 }
 
 }  // namespace

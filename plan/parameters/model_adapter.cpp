@@ -184,7 +184,7 @@ void add_fields(Mixture& mixture, const ModelSpec& spec, std::int64_t /*number*/
     fields.gated = mixture.gated;
     fields.bias = mixture.bias;
     fields.choosing_words = mixture.choosing_words;
-    mixture = std::move(fields);
+    mixture = fields;
 }
 
 /// A layer as the list of its tensors.

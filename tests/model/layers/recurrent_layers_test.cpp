@@ -19,7 +19,7 @@ ModelSpec layer_of(mgplan::Mixer mixer, std::optional<mgplan::FeedForward> feed_
     model.layers = 1;
     Layer layer;
     layer.mixer = std::move(mixer);
-    layer.feed_forward = std::move(feed_forward);
+    layer.feed_forward = feed_forward;
     model.kinds = {{"layer", layer}};
     model.kind_of_layer = {0};
     return model;

@@ -24,7 +24,7 @@ const Mixture kExperts;
 NamedLayer kind(const std::string& name, std::optional<Mixer> mixer, std::optional<FeedForward> feed_forward = {}) {
     NamedLayer kind{name, {}};
     kind.layer.mixer = std::move(mixer);
-    kind.layer.feed_forward = std::move(feed_forward);
+    kind.layer.feed_forward = feed_forward;
     return kind;
 }
 
