@@ -49,7 +49,7 @@ bool trains_by_swift(std::string_view before, std::string_view word) {
     return before == "megatron" && (word == "sft" || word == "pt" || word == "rlhf");
 }
 
-/// True if words that are not known stand only where a launcher takes a name or an address, or in a variable that it passes on.
+/// True if words that are not known are only where a launcher takes a name or an address, or in a variable that it passes on.
 bool only_names_places(const std::vector<std::string>& words) {
     static constexpr std::array<std::string_view, 10> kPlaces{"node-rank", "master-addr", "master-port", "rdzv-id",      "rdzv-endpoint",
                                                               "log-dir",   "job-name",    "output",      "machine-rank", "main-process-ip"};
