@@ -63,7 +63,9 @@ TEST(LaunchRecord, IsTheSameWhenWrittenAndRead) {
 }
 
 TEST(LaunchRecord, TellsTheWorldByTheWordsOfTheLauncher) {
-    const auto world = [](const std::string& program, const Words& words) { return training_of(program, joined(words, kModel)).world.ranks; };
+    const auto world = [](const std::string& program, const Words& words) {
+        return training_of(program, joined(words, kModel)).world.ranks;
+    };
     EXPECT_EQ(world("torchrun", {"--nnodes", "2", "--nproc_per_node=8"}), 16);
     EXPECT_EQ(world("torchrun", {"--nproc-per-node", "4"}), 4);
     EXPECT_EQ(world("torchrun", {"--nnodes", "1:4", "--nproc-per-node", "4"}), std::nullopt) << "elastic";
