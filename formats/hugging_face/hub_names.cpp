@@ -140,7 +140,8 @@ constexpr std::array<std::string_view, 15> kFamilyPresets{"qwen2.5-0.5b", "qwen2
                                                           "qwen2.5-32b",  "qwen2.5-72b",  "qwen3-0.6b", "qwen3-1.7b",    "qwen3-4b",
                                                           "qwen3-8b",     "qwen3-14b",    "qwen3-32b",  "qwen3-30b-a3b", "qwen3-235b-a22b"};
 
-/// Families with the layers of another one, size by size. Source: the config.json of each.
+/// Families with the layers of another one, size by size. Qwen2 was compared with alibaba/Pai-Megatron-Patch, examples/qwen2; the others
+/// are trained further from the models of their row, by their own names and descriptions.
 constexpr std::array<Row, 7> kAlikeFamilies{{{"qwen2.5-math-", "qwen2.5-"},
                                              {"qwen2.5-coder-", "qwen2.5-"},
                                              {"qwen2.5-", "qwen2.5-"},

@@ -96,10 +96,6 @@ LaunchWorld all_of(std::string_view program, std::optional<std::int64_t> ranks) 
     return {ranks, fmt::format("{}: {}", program, counted(*ranks, "rank"))};
 }
 
-}  // namespace
-
-namespace {
-
 /// Tasks of srun. With one on each node it starts others, and so it does where a node has more GPUs than tasks.
 LaunchWorld tasks_of(const LauncherOptions& options, const VariableLookup& lookup) {
     const auto either = [&](std::optional<std::int64_t> given, const char* name) { return given ? given : count_of(lookup(name)); };

@@ -40,7 +40,7 @@ TEST(LoraOption, KeepsFrozenWeightsInFourBits) {
     const std::string job = "simulate --world 1 --model llama3-8b --seq 2k --global-batch 4 --recompute full --lora rank=16,targets=qkv";
     const Json half = Json::parse(say(job + " --format json").out), packed = Json::parse(say(job + ",base=nf4 --format json").out);
     const auto parameters = [](const Json& answer) { return answer["predicted"]["memory"]["breakdown"]["parameters"].get<std::int64_t>(); };
-    // Of the layers' linear weights: qkv, projection, and three of 14,336; tables, norms and adapters stay.
+    // The layers' linear weights are in 4 bits: qkv, projection, and three of 14,336; tables, norms and adapters stay.
     const std::int64_t elements = 32LL * 4096 * (6144 + 4096 + 3 * 14336);
     EXPECT_NEAR(static_cast<double>(parameters(half) - parameters(packed)), static_cast<double>(elements) * (2 - 4.127 / 8),
                 1e-4 * static_cast<double>(elements));

@@ -82,7 +82,7 @@ TEST_F(ModelSource, FindsThePresetsOfRepositoriesOnTheHub) {
     for (const auto& [repository, preset] : hub_repositories()) EXPECT_EQ(load_model(std::string(repository)).model.name, preset);
 }
 
-/// Of what a training program names, a prediction takes the layers, whatever the rotary embedding and the weights.
+/// A prediction takes the layers of the model that a training program names; rotary embedding and weights may differ.
 TEST_F(ModelSource, FindsThePresetsWithTheLayersOfOtherRepositories) {
     for (const auto& [repository, preset] : {std::pair("Qwen/Qwen3-30B-A3B-Instruct-2507", "qwen3-30b-a3b"),
                                              {"Qwen/Qwen3-Coder-30B-A3B-Instruct", "qwen3-30b-a3b"},

@@ -210,7 +210,7 @@ TEST(ShellScript, TakesTheWorldFromTheLauncher) {
     EXPECT_EQ(world("PYTORCH_CUDA_ALLOC_CONF='expandable_segments:True' \\\nNPROC_PER_NODE=4 \\\nmegatron sft"), 4);
     EXPECT_EQ(world("NPROC_PER_NODE=8\nNNODES=2\nmegatron sft"), 16);
     EXPECT_EQ(world("python3 train.py --actor-num-nodes 2 --actor-num-gpus-per-node 8"), 16);
-    // What only a run would tell.
+    // Only a run would tell these.
     EXPECT_EQ(world("torchrun --nproc_per_node $GPUS pretrain_gpt.py"), std::nullopt);
     EXPECT_EQ(world("if [ -f x ]; then\nGPUS=8\nfi\ntorchrun --nproc_per_node gpu pretrain_gpt.py"), std::nullopt);
     EXPECT_EQ(world("torchrun $DISTRIBUTED_ARGS pretrain_gpt.py"), std::nullopt);
