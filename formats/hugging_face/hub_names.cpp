@@ -113,10 +113,12 @@ constexpr std::array kRepositories{
     Row{"MiniMaxAI/MiniMax-M2.5", "minimax-m2"},
     Row{"Qwen/Qwen3-Next-80B-A3B-Instruct", "qwen3-next-80b-a3b"},
     Row{"Qwen/Qwen3-Next-80B-A3B-Thinking", "qwen3-next-80b-a3b"},
-    Row{"Qwen/Qwen3.5-9B", "qwen3.5-9b"},
-    Row{"Qwen/Qwen3.5-9B-Base", "qwen3.5-9b"},
-    Row{"Qwen/Qwen3.5-35B-A3B", "qwen3.5-35b-a3b"},
-    Row{"Qwen/Qwen3.5-35B-A3B-Base", "qwen3.5-35b-a3b"},
+    Row{"Qwen/Qwen1.5-MoE-A2.7B", "qwen1.5-moe-a2.7b"},
+    Row{"Qwen/Qwen3-Coder-480B-A35B-Instruct", "qwen3-coder-480b-a35b"},
+    Row{"ByteDance-Seed/Seed-OSS-36B-Base", "seed-oss-36b"},
+    Row{"ByteDance-Seed/Seed-OSS-36B-Instruct", "seed-oss-36b"},
+    Row{"deepseek-ai/deepseek-llm-7b-base", "deepseek-llm-7b"},
+    Row{"deepseek-ai/deepseek-llm-7b-chat", "deepseek-llm-7b"},
     Row{"moonshotai/Kimi-Linear-48B-A3B-Base", "kimi-linear-48b-a3b"},
     Row{"CohereForAI/c4ai-command-r-v01", "command-r-35b"},
     Row{"MiniMaxAI/MiniMax-Text-01", "minimax-text-01"},
@@ -131,24 +133,45 @@ constexpr std::array kRepositories{
     Row{"nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "nemotron-3-nano-30b-a3b"},
     Row{"nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-Base-BF16", "nemotron-3-nano-30b-a3b"},
     Row{"nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-BF16", "nemotron-3-super-120b-a12b"},
+    Row{"nvidia/NVIDIA-Nemotron-Nano-9B-v2", "nemotron-nano-9b-v2"},
+    Row{"nvidia/NVIDIA-Nemotron-Nano-9B-v2-Base", "nemotron-nano-9b-v2"},
+    Row{"nvidia/NVIDIA-Nemotron-Nano-12B-v2", "nemotron-nano-12b-v2"},
+    Row{"nvidia/NVIDIA-Nemotron-Nano-12B-v2-Base", "nemotron-nano-12b-v2"},
 };
 
 /// Families whose repositories are called OWNER/FAMILY-SIZE, or that with an ending.
-constexpr std::array<Row, 2> kFamilies{{{"qwen/qwen2.5-", "qwen2.5-"}, {"qwen/qwen3-", "qwen3-"}}};
+constexpr std::array<Row, 3> kFamilies{{{"qwen/qwen2.5-", "qwen2.5-"}, {"qwen/qwen3-", "qwen3-"}, {"qwen/qwen3.5-", "qwen3.5-"}}};
 constexpr std::array<std::string_view, 2> kEndings{"-instruct", "-base"};
-constexpr std::array<std::string_view, 15> kFamilyPresets{"qwen2.5-0.5b", "qwen2.5-1.5b", "qwen2.5-3b", "qwen2.5-7b",    "qwen2.5-14b",
-                                                          "qwen2.5-32b",  "qwen2.5-72b",  "qwen3-0.6b", "qwen3-1.7b",    "qwen3-4b",
-                                                          "qwen3-8b",     "qwen3-14b",    "qwen3-32b",  "qwen3-30b-a3b", "qwen3-235b-a22b"};
+constexpr std::array<std::string_view, 22> kFamilyPresets{
+    "qwen2.5-0.5b", "qwen2.5-1.5b",    "qwen2.5-3b",        "qwen2.5-7b",       "qwen2.5-14b", "qwen2.5-32b",
+    "qwen2.5-72b",  "qwen3-0.6b",      "qwen3-1.7b",        "qwen3-4b",         "qwen3-8b",    "qwen3-14b",
+    "qwen3-32b",    "qwen3-30b-a3b",   "qwen3-235b-a22b",   "qwen3.5-0.8b",     "qwen3.5-4b",  "qwen3.5-9b",
+    "qwen3.5-27b",  "qwen3.5-35b-a3b", "qwen3.5-122b-a10b", "qwen3.5-397b-a17b"};
 
-/// Families with the layers of another one, size by size. Qwen2 was compared with alibaba/Pai-Megatron-Patch, examples/qwen2; the others
-/// are trained further from the models of their row, by their own names and descriptions.
-constexpr std::array<Row, 7> kAlikeFamilies{{{"qwen2.5-math-", "qwen2.5-"},
-                                             {"qwen2.5-coder-", "qwen2.5-"},
-                                             {"qwen2.5-", "qwen2.5-"},
-                                             {"qwen2-", "qwen2.5-"},
-                                             {"qwen3-coder-", "qwen3-"},
-                                             {"qwen3-", "qwen3-"},
-                                             {"deepseek-r1-distill-llama-", "llama3.1-"}}};
+/// A family with the layers of another one, size by size.
+struct AlikeFamily {
+    std::string_view family, alike;
+    bool sees = false;  ///< its vision encoder comes on top
+};
+
+/// Qwen2, Qwen2-VL, Qwen2.5-VL and Qwen3-VL were compared with alibaba/Pai-Megatron-Patch, examples/qwen2, qwen2_vl, qwen2_5_vl and
+/// qwen3_vl; the others are trained further from the models of their row, by their own names and descriptions.
+constexpr std::array kAlikeFamilies{AlikeFamily{"qwen2.5-math-", "qwen2.5-"},
+                                    AlikeFamily{"qwen2.5-coder-", "qwen2.5-"},
+                                    AlikeFamily{"qwen2.5-vl-", "qwen2.5-", true},
+                                    AlikeFamily{"qwen2.5-", "qwen2.5-"},
+                                    AlikeFamily{"qwen2-vl-2b", "qwen2.5-1.5b", true},
+                                    AlikeFamily{"qwen2-vl-", "qwen2.5-", true},
+                                    AlikeFamily{"qwen2-", "qwen2.5-"},
+                                    AlikeFamily{"qwen3-coder-", "qwen3-"},
+                                    AlikeFamily{"qwen3-vl-2b", "qwen3-1.7b", true},
+                                    AlikeFamily{"qwen3-vl-", "qwen3-", true},
+                                    AlikeFamily{"qwen3-", "qwen3-"},
+                                    AlikeFamily{"qwen3.5-", "qwen3.5-", true},
+                                    AlikeFamily{"deepseek-r1-distill-qwen-7b", "qwen2.5-7b"},
+                                    AlikeFamily{"deepseek-r1-distill-qwen-14b", "qwen2.5-14b"},
+                                    AlikeFamily{"deepseek-r1-distill-qwen-32b", "qwen2.5-32b"},
+                                    AlikeFamily{"deepseek-r1-distill-llama-", "llama3.1-"}};
 /// Endings of copies and successors. DeepSeek-R1-Distill-Qwen-1.5B, whose embeddings are not tied, is in no family.
 constexpr std::array<std::string_view, 9> kEndingsOfCopies{"-instruct", "-base", "-chat", "-it",  "-hf",
                                                            "-thinking", "-2507", "-fp8",  "-bf16"};
@@ -205,23 +228,28 @@ std::string_view preset_with_layers_of(std::string_view repository) {
     for (const auto& [row, preset] : kRepositories) {
         if (plain_name(without_endings(lower_case(without_owner(row)))) == plain_name(name)) return preset;
     }
-    for (const auto& [family, alike] : kAlikeFamilies) {
-        if (!name.starts_with(family)) continue;
-        const std::string wanted = std::string(alike) + name.substr(family.size());
+    for (const AlikeFamily& row : kAlikeFamilies) {
+        if (!name.starts_with(row.family)) continue;
+        const std::string wanted = std::string(row.alike) + name.substr(row.family.size());
         const auto is_wanted = [&](std::string_view preset) { return preset == wanted; };
         if (const auto* const found = std::find_if(kFamilyPresets.begin(), kFamilyPresets.end(), is_wanted); found != kFamilyPresets.end())
             return *found;
-        const auto* const row =
+        const auto* const repository_row =
             std::find_if(kRepositories.begin(), kRepositories.end(), [&](const Row& one) { return is_wanted(one.second); });
-        if (row != kRepositories.end()) return row->second;
+        if (repository_row != kRepositories.end()) return repository_row->second;
     }
     return {};
 }
 
 std::string named_with_layers(const std::string& repository) {
     const std::string_view preset = preset_with_layers_of(repository);
-    return preset.empty() || preset == preset_of_hub_name(repository) ? repository
-                                                                      : fmt::format("{} with the layers of {}", repository, preset);
+    if (preset.empty()) return repository;
+    const std::string name = lower_case(without_owner(repository));
+    const auto* const family =
+        std::find_if(kAlikeFamilies.begin(), kAlikeFamilies.end(), [&](const AlikeFamily& row) { return name.starts_with(row.family); });
+    const bool sees = family != kAlikeFamilies.end() && family->sees;
+    return fmt::format("{}{}{}", repository, preset == preset_of_hub_name(repository) ? "" : fmt::format(" with the layers of {}", preset),
+                       sees ? " (the language model alone, without its vision encoder)" : "");
 }
 
 std::string_view preset_of_hub_name(std::string_view repository) {

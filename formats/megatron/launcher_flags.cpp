@@ -33,7 +33,8 @@ constexpr std::array kLaunchers{
              "model model-type load template dataset cached-dataset system tuner-type train-type torch-dtype num-workers dataset-num-proc "
              "dataloader-num-workers load-from-cache-file split-dataset-ratio max-epochs num-train-epochs save-interval save-steps "
              "eval-steps save-strategy use-hf model-author model-name output-dir add-version merge-lora no-save-optim no-save-rng "
-             "save-safetensors load-safetensors packing packing-cache streaming loss-scale"}};
+             "save-safetensors load-safetensors packing packing-cache streaming loss-scale freeze-vit freeze-aligner "
+             "vit-gradient-checkpointing vit-gradient-checkpointing-kwargs vit-lr aligner-lr model-kwargs"}};
 
 std::string spelled(const std::string& word) {
     std::string flag = word.substr(0, word.find('='));
@@ -75,6 +76,7 @@ std::vector<std::string> renamed(const std::vector<std::string>& words, const La
     if (swift && !adapters) {
         for (const char* flag : {"lora-rank", "lora-alpha", "target-modules", "lora-dropout"}) dropped.emplace_back(flag);
     }
+    if (swift && value_of(words, "--freeze-llm") == "false") dropped.emplace_back("freeze-llm");  // its default
     std::vector<std::string> kept;
     bool drops = false;
     for (const std::string& word : words) {

@@ -105,6 +105,9 @@ TEST(MegatronRoundTrip, EveryPresetIsTheSameNetworkOrSaysWhatIsLost) {
           "logits"}},
         {"kimi-k2", {"model.rotary_scaling_values"}},  // beta_fast, which latent attention has no flag for
         {"kimi-k2-thinking", {"model.mla.norm_epsilon", "model.rotary_scaling_values"}},
+        {"llama4-maverick",
+         {"the network has 12 layers without rotary positions", "the network has attention in chunks of 8,192 tokens",
+          "the network has attention scores scaled by position"}},
         {"llama4-scout",
          {"the network has 12 layers without rotary positions", "the network has attention in chunks of 8,192 tokens",
           "the network has attention scores scaled by position"}},

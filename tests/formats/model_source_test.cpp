@@ -90,17 +90,24 @@ TEST_F(ModelSource, FindsThePresetsWithTheLayersOfOtherRepositories) {
                                              {"Qwen/Qwen2-7B-Instruct", "qwen2.5-7b"},
                                              {"Qwen/Qwen2.5-Math-1.5B-Instruct", "qwen2.5-1.5b"},
                                              {"deepseek-ai/DeepSeek-R1-Distill-Llama-8B", "llama3.1-8b"},
+                                             {"deepseek-ai/DeepSeek-R1-Distill-Qwen-32B", "qwen2.5-32b"},
+                                             {"Qwen/Qwen2.5-VL-7B-Instruct", "qwen2.5-7b"},
+                                             {"Qwen/Qwen3-VL-30B-A3B-Instruct", "qwen3-30b-a3b"},
+                                             {"Qwen/Qwen3-VL-2B-Instruct", "qwen3-1.7b"},
+                                             {"unsloth/Qwen3.5-4B", "qwen3.5-4b"},
                                              {"ZhipuAI/GLM-4.5-Air", "glm-4.5-air"},
                                              {"openai-mirror/gpt-oss-20b", "gpt-oss-20b"},
                                              {"unsloth/Kimi-K2-Thinking", "kimi-k2-thinking"},
                                              {"mixtral_8x22B_v0.1", "mixtral-8x22b"},
                                              {"Qwen/Qwen3-8B", "qwen3-8b"}})
         EXPECT_EQ(preset_with_layers_of(repository), preset) << repository;
-    for (const char* other : {"Qwen/Qwen3-VL-8B-Instruct", "Qwen/Qwen3-Embedding-8B", "Qwen/Qwen2.5-Omni-7B",
-                              "Qwen/Qwen3-Coder-480B-A35B-Instruct", "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B", "-it", "/", ""})
+    for (const char* other : {"Qwen/Qwen3-VL-Embedding-8B", "Qwen/Qwen3-Embedding-8B", "Qwen/Qwen2.5-Omni-7B",
+                              "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B", "-it", "/", ""})
         EXPECT_EQ(preset_with_layers_of(other), "") << other;
     EXPECT_EQ(named_with_layers("Qwen/Qwen2-7B"), "Qwen/Qwen2-7B with the layers of qwen2.5-7b");
     EXPECT_EQ(named_with_layers("Qwen/Qwen3-8B"), "Qwen/Qwen3-8B");
+    EXPECT_EQ(named_with_layers("Qwen/Qwen3-VL-8B-Instruct"),
+              "Qwen/Qwen3-VL-8B-Instruct with the layers of qwen3-8b (the language model alone, without its vision encoder)");
     EXPECT_THAT(refusal("Qwen/Qwen3-30B-A3B-Instruct-2507"), HasSubstr("download its config.json"))
         << "a model to train has its own config";
 }

@@ -109,6 +109,15 @@ TEST(GivenModel, SetsWhatSwiftSetsByItsOwnCode) {
     EXPECT_FALSE(muon.training->distributed_optimizer);
 }
 
+/// Flags of ms-swift on the vision encoder, which is not planned; a frozen language model would decide memory and time.
+TEST(GivenModel, TakesSwiftsFlagsOnAVisionEncoder) {
+    const std::string sft =
+        "megatron sft --model Qwen/Qwen3-VL-8B-Instruct --tensor_model_parallel_size 2 --max_length 4096 --freeze_vit true "
+        "--freeze_aligner true --vit_gradient_checkpointing false --freeze_llm ";
+    EXPECT_THAT(read_megatron_text(sft + "false", "sft.sh", beside("qwen3-8b")).flags.unknown, ::testing::IsEmpty());
+    EXPECT_THAT(read_megatron_text(sft + "true", "sft.sh", beside("qwen3-8b")).flags.unknown, Contains(HasSubstr("--freeze_llm")));
+}
+
 TEST(GivenModel, SetsWhatSlimeSetsByItsOwnCode) {
     const std::string slime =
         "python3 train.py --actor-num-nodes 1 --rollout-batch-size 32 --tensor-model-parallel-size 2 --micro-batch-size 1 "
