@@ -135,6 +135,11 @@ Job read_hub_name(const std::string& repository) {
     for (const auto& file : embedded_models()) {
         if (file.name == preset) return read_preset(file);
     }
+    if (const std::string_view alike = preset_with_layers_of(repository); !alike.empty())
+        throw ConfigError(fmt::format(
+            "model {} is no file here, and as a Hugging Face repository it has no preset; download its config.json and name that file, or "
+            "take --model {} ({})",
+            shown_in_message(repository), alike, shown_in_message(named_with_layers(repository))));
     const std::string near = preset_in_name(repository);
     throw ConfigError(fmt::format(
         "model {} is no file here, and as a Hugging Face repository it has no preset{}; download its config.json and name that file, "

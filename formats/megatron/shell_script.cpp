@@ -390,7 +390,7 @@ private:
         commands_.take(value);  // and some their command: CMD="torchrun … pretrain_gpt.py $ARGS"
         variables_.take_back(before);
         lists_.forget(assignment.name);
-        if (value.find('$') == std::string::npos && value.find('`') == std::string::npos) {
+        if (value.find_first_of("$`") == std::string::npos || is_path_with_unknown_beginning(value)) {
             const auto old = assignment.appends ? variables_.value(assignment.name) : std::string();
             if (old)
                 variables_.assign(assignment.name, *old + value, depth_ > 0);

@@ -41,6 +41,13 @@ std::optional<std::string> without_pattern(const std::string& value, std::string
 
 }  // namespace
 
+bool is_path_with_unknown_beginning(std::string_view value) {
+    const auto slash = value.find('/');
+    return value.starts_with('$') && slash != std::string_view::npos &&
+           value.substr(0, slash).find_first_of(" \t\n`(") == std::string_view::npos &&
+           value.find_first_of("$` \t\n", 1) == std::string_view::npos && slash + 1 < value.size();
+}
+
 void Variables::assign(const std::string& name, std::string value, bool perhaps) {
     if (fixed(name)) return;
     if (value.size() > kValueLimit) return forget(name, "its value is longer than 64 KiB");
@@ -165,7 +172,7 @@ std::optional<Variables::Reference> Variables::reference_at(std::string_view tex
         --depth_;
         if (otherwise.size() >= 2 && (otherwise[0] == '"' || otherwise[0] == '\'') && otherwise.back() == otherwise[0])
             otherwise = otherwise.substr(1, otherwise.size() - 2);
-        if (otherwise.find('$') != std::string::npos || otherwise.find('`') != std::string::npos) return std::nullopt;
+        if (otherwise.find_first_of("$`") != std::string::npos && !is_path_with_unknown_beginning(otherwise)) return std::nullopt;
         if (kind[0] == '=') assign(name, otherwise);
         found = std::move(otherwise);
     }
@@ -236,8 +243,8 @@ std::string WordScanner::word() {
             flush();
             word += text_[at_ + 1];
             at_ += 2;
-        } else if (c == '`' || text_.substr(at_, 2) == "$(") {
-            has_command = true;
+        } else if (c == '`' || text_.substr(at_, 2) == "$(" || text_.substr(at_, 2) == "${") {
+            has_command |= text_[at_ + 1] != '{';
             const std::size_t length = std::max<std::size_t>(substitution_length(text_.substr(at_, kValueLimit)), 1);
             open += text_.substr(at_, length);
             at_ += length;

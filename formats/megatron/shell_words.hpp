@@ -21,6 +21,9 @@ namespace mgplan::formats {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
 }
 
+/// True for a path of which only the beginning is not known: "${HOME_OF_DATA}/models/Qwen3-8B", whose last parts name a model.
+[[nodiscard]] bool is_path_with_unknown_beginning(std::string_view value);
+
 /// Variables a script assigns, in the order of the script; nothing for values that only a run would reveal.
 class Variables {
 public:

@@ -54,7 +54,8 @@ protected:
 
 TEST_F(ModelSource, NamesThePresetThatARepositorysNameHolds) {
     EXPECT_THAT(refusal("meta-llama/Llama-4-Scout-17B-16E-Instruct"), HasSubstr("no preset of its own (llama4-scout stands in its name: "));
-    EXPECT_THAT(refusal("Qwen/Qwen3-235B-A22B-Instruct-2507"), HasSubstr("(qwen3-235b-a22b stands in its name: "));
+    EXPECT_THAT(refusal("Qwen/Qwen3-235B-A22B-Instruct-2507"),
+                HasSubstr("or take --model qwen3-235b-a22b (Qwen/Qwen3-235B-A22B-Instruct-2507 with the layers of qwen3-235b-a22b)"));
     EXPECT_THAT(refusal("some-one/My-Own-7B"), HasSubstr("as a Hugging Face repository it has no preset; download"));
     EXPECT_THAT(refusal("some-one/Qwen3-2350B-A22B"), testing::Not(HasSubstr("nearest"))) << "a number is one whole";
 }

@@ -72,6 +72,16 @@ TEST(ShellScript, ForgetsWhatACommandSets) {
     EXPECT_THAT(words("TP=1\nTP=\n" + command), ElementsAre("--num-layers", "2", "--tensor-model-parallel-size")) << "set to nothing";
 }
 
+/// The last parts of a path name a model, whatever the folder is.
+TEST(ShellScript, KeepsTheKnownEndOfAPath) {
+    const auto value = [](const std::string& set) { return words(set + "\npython train.py --num-layers 2 --load $P\n").back(); };
+    EXPECT_EQ(value("P=${P:-\"${ROOT}/models/Qwen3-8B\"}"), "${ROOT}/models/Qwen3-8B") << "a default in quotes";
+    EXPECT_EQ(value("ROOT=${ROOT:-\"${HOME}/data\"}\nP=$ROOT/Qwen3-8B"), "${HOME}/data/Qwen3-8B");
+    EXPECT_EQ(value("P=${ROOT}/$NAME"), "$P") << "its end is not known";
+    EXPECT_EQ(value("P=$(pwd)/Qwen3-8B"), "$P");
+    EXPECT_EQ(value("P=${P:-\"7\"}"), "7");
+}
+
 TEST(ShellScript, ComputesArithmeticOfKnownVariables) {
     const auto batch = [](const std::string& set) {
         return words(set + "\npython train.py --num-layers 2 --global-batch-size $B\n").back();

@@ -80,6 +80,12 @@ TEST(Trainers, ReadTheActorOfAVerlCommand) {
     EXPECT_THAT(found.job.notes, Contains(HasSubstr("verl: one update of the actor")));
 }
 
+TEST(Trainers, ReadTheModelAtTheEndOfAPathOfVerl) {
+    std::string script = kVerlScript;
+    script.replace(script.find("Qwen/Qwen3-30B-A3B-Base"), 23, "\"${RAY_DATA_HOME}/models/Qwen3-30B-A3B\"");
+    EXPECT_EQ(read(script, "run.sh").job.model.name, "qwen3-30b-a3b");
+}
+
 TEST(Trainers, LeaveAnUnknownFieldOfVerlOpen) {
     const TrainerRead found = read(kVerlScript.substr(0, kVerlScript.size() - 1) +
                                        " +actor_rollout_ref.actor.megatron.override_transformer_config.other_attention=True\n",
