@@ -289,7 +289,9 @@ void declare_workload_options(Options& options, WorkloadOptions& values, bool wi
     options.group("Training");
     options.text(
         "lora", values.lora, "WORDS",
-        "train low-rank adapters and freeze all other weights: default, or rank=16,alpha=32,targets=qkv,proj,fc1,fc2,experts,latent; with "
+        "train low-rank adapters and freeze all other weights: default, or "
+        "rank=16,alpha=32,targets=qkv,proj,fc1,fc2,experts,latent,in_proj,out_proj; "
+        "with "
         "base=nf4 these wait in 4 bits (QLoRA) (default: all weights; of values left out Megatron-Bridge's: rank 32, alpha 32, every "
         "target "
         "but latent, 16 bits)");

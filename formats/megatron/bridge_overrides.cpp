@@ -160,6 +160,8 @@ std::vector<std::string> modules_of_adapters(const MegatronJob& job) {
     add(adapters.proj, {"linear_proj"});
     add(adapters.fc1, {"linear_fc1"});
     add(adapters.fc2, {"linear_fc2"});
+    add(adapters.in_proj, {"in_proj"});
+    add(adapters.out_proj, {"out_proj"});
     add(adapters.latent, {"linear_q_proj", "linear_q_down_proj", "linear_q_up_proj", "linear_kv_down_proj", "linear_kv_up_proj"});
     return modules;
 }

@@ -18,7 +18,7 @@
 namespace mgplan::formats {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kAdaptedModules{{{"linear_qkv", "qkv"},
+constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kAdaptedModules{{{"linear_qkv", "qkv"},
                                                                                          {"query_key_value", "qkv"},
                                                                                          {"linear_proj", "proj"},
                                                                                          {"dense", "proj"},
@@ -28,7 +28,9 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kAdapted
                                                                                          {"dense_4h_to_h", "fc2"},
                                                                                          {"linear_q_proj", "latent"},
                                                                                          {"linear_q_down_proj", "latent"},
-                                                                                         {"linear_kv_down_proj", "latent"}}};
+                                                                                         {"linear_kv_down_proj", "latent"},
+                                                                                         {"in_proj", "in_proj"},
+                                                                                         {"out_proj", "out_proj"}}};
 constexpr std::array<std::string_view, 2> kOfLatents{"linear_q_up_proj", "linear_kv_up_proj"};
 constexpr std::string_view kAllLinear = "all-linear";
 
@@ -64,7 +66,7 @@ void read_adapters(FlagReader& flags, Job& job) {
     const double alpha = flags.real_or("--lora-alpha", 32, 1e-6, ModelLimits::multiplier);
     if (!flags.problems().empty()) return;
     std::string targets;
-    const std::string all = job.model.mla ? "latent,proj,fc1,fc2,experts" : "qkv,proj,fc1,fc2,experts";
+    const std::string all = job.model.mla ? "latent,proj,fc1,fc2,experts,in_proj,out_proj" : "qkv,proj,fc1,fc2,experts,in_proj,out_proj";
     for (const std::string& module : modules) {
         if (module == kAllLinear) {
             targets += fmt::format("{}{}", targets.empty() ? "" : ",", all);

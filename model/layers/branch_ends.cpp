@@ -13,15 +13,15 @@ const Tensor& BranchEnds::enter(const RankContext& context, const Tensor& x, Bra
 }
 
 Tensor BranchEnds::leave(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& y, const Tensor& x,
-                         BranchEndsSaved& saved) const {
+                         BranchEndsSaved& saved, bool reads_normed) const {
     const Tensor path = residual_.carried(x, saved.normed);
-    if (!keeps_normed_) saved.normed = Tensor();
+    if (!keeps_normed_ || !reads_normed) saved.normed = Tensor();
     return residual_.sum(context, microbatch, y, path);
 }
 
-Tensor BranchEnds::backward_into(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy,
-                                 BranchEndsSaved& saved) const {
-    if (!saved.normed.defined()) saved.normed = norm_.again(context, saved.norm);
+Tensor BranchEnds::backward_into(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, BranchEndsSaved& saved,
+                                 bool reads_normed) const {
+    if (!saved.normed.defined() && reads_normed) saved.normed = norm_.again(context, saved.norm);
     return residual_.backward(context, microbatch, dy);
 }
 

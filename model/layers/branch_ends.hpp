@@ -21,13 +21,13 @@ public:
 
     /// The branch's input, which is kept.
     [[nodiscard]] const Tensor& enter(const RankContext& context, const Tensor& x, BranchEndsSaved& saved) const;
-    /// The layer's output: y, which the branch gave, added to the stream.
+    /// The layer's output: y, which the branch gave, added to the stream. `reads_normed`: false if the branch's backward does not read it.
     [[nodiscard]] Tensor leave(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& y, const Tensor& x,
-                               BranchEndsSaved& saved) const;
+                               BranchEndsSaved& saved, bool reads_normed = true) const;
 
-    /// The gradient of y. Computes `normed` again if it was not saved.
+    /// The gradient of y. Computes `normed` again if it was not saved and the branch's backward reads it.
     [[nodiscard]] Tensor backward_into(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy,
-                                       BranchEndsSaved& saved) const;
+                                       BranchEndsSaved& saved, bool reads_normed = true) const;
     /// The gradient of x, from that of `normed` and the layer's; adds to the main gradients of the norm. Consumes what was saved.
     [[nodiscard]] Tensor backward_out(const RankContext& context, const Tensor& dy, Tensor d_normed, BranchEndsSaved& saved) const;
 

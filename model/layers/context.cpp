@@ -2,9 +2,16 @@
 
 #include <utility>
 
+#include "model/ops/checks.hpp"
 #include "plan/text/errors.hpp"
 
 namespace mgplan::model {
+
+Tensor gradient_or_room(const Weight& weight) {
+    if (!weight.defined() || weight.trained()) return weight.gradient;
+    return weight.value.device().empty(weight.value.shape(), statistics_dtype(weight.value.dtype()), MemoryCategory::workspace,
+                                       "sums of a frozen weight");
+}
 
 void WeightTable::add(const std::string& name, Weight weight) {
     const bool fresh = weights_.emplace(name, std::move(weight)).second;

@@ -38,6 +38,9 @@ struct Weight {
     [[nodiscard]] bool trained() const { return gradient.defined(); }
 };
 
+/// The main gradient of a weight; of a frozen one room for the sums that a fused backward writes whether they are read or not.
+[[nodiscard]] Tensor gradient_or_room(const Weight& weight);
+
 /// Weights of one model chunk by their Megatron-core names (plan/parameters/parameters.hpp), bound to the buffers they live in.
 class WeightTable {
 public:

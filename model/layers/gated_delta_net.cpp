@@ -38,8 +38,8 @@ GatedDeltaNet::GatedDeltaNet(const mgplan::GatedDeltaNet& mixer, const LayerSite
       step_bias_(site.weights.at(site.prefix + "self_attention.dt_bias")),
       log_decay_(site.weights.at(site.prefix + "self_attention.A_log")),
       gated_norm_weight_(site.weights.at(site.prefix + "self_attention.out_norm.weight")),
-      projection_(site.weights.at(site.prefix + "self_attention.in_proj.weight"), {}),
-      output_(site.weights.at(site.prefix + "self_attention.out_proj.weight"), {}) {}
+      projection_(site, "self_attention.in_proj"),
+      output_(site, "self_attention.out_proj") {}
 
 DeltaRuleSizes GatedDeltaNet::sizes_of(const RankContext& context, const MicrobatchContext& microbatch, std::int64_t rows, int cp) const {
     const std::int64_t parts = context.tp->size() * cp;
@@ -77,7 +77,7 @@ DeltaRuleInputs GatedDeltaNet::rule_inputs(const Saved& saved, const DeltaRuleSi
 }
 
 Tensor GatedDeltaNet::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const {
-    saved.projected = projection_.forward(context, ends_.enter(context, x, saved));
+    saved.projected = projection_.forward(context, ends_.enter(context, x, saved), &saved.into);
     const std::optional<ColumnExchange> exchange = exchange_of(context, microbatch);
     const ColumnExchange* const exchanged = exchange ? &*exchange : nullptr;
     const DeltaRuleSizes own = sizes_of(context, microbatch, saved.projected.shape()[0], 1);
@@ -95,12 +95,15 @@ Tensor GatedDeltaNet::forward(const RankContext& context, const MicrobatchContex
     }
     saved.gated = gated_norm(saved.attended, exchange ? saved.gates : saved.projected, gates_of(saved, own), gated_norm_weight_.value,
                              norm_options(context), saved.inverse_deviation);
-    return ends_.leave(context, microbatch, output_.forward(context, saved.gated), x, saved);
+    const Tensor y = output_.forward(context, saved.gated, &saved.out);
+    if (!output_.reads_input()) saved.gated = {};
+    return ends_.leave(context, microbatch, y, x, saved, projection_.reads_input(saved.into));
 }
 
 Tensor GatedDeltaNet::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved) const {
     // Each tensor is freed right after its last read, as autograd does.
-    Tensor d_gated = output_.backward(context, ends_.backward_into(context, microbatch, dy, saved), saved.gated);
+    Tensor d_gated = output_.backward(context, ends_.backward_into(context, microbatch, dy, saved, projection_.reads_input(saved.into)),
+                                      saved.gated, &saved.out);
     saved.gated = {};
     const std::optional<ColumnExchange> exchange = exchange_of(context, microbatch);
     const ColumnExchange* const exchanged = exchange ? &*exchange : nullptr;
@@ -114,11 +117,14 @@ Tensor GatedDeltaNet::backward(const RankContext& context, const MicrobatchConte
     Tensor d_gates =
         exchange ? context.device->empty(gates.shape(), gates.dtype(), MemoryCategory::activations, "gradient of the gates") : d_projected;
     Tensor d_attended = gated_norm_backward(d_gated, saved.attended, gates, gates_of(saved, own), gated_norm_weight_.value,
-                                            saved.inverse_deviation, norm_options(context), d_gates, gated_norm_weight_.gradient);
+                                            saved.inverse_deviation, norm_options(context), d_gates, gradient_or_room(gated_norm_weight_));
     d_gated = {};
     saved.attended = saved.inverse_deviation = saved.gates = gates = {};
     if (exchange) d_attended = exchange_of_output(context, microbatch, own).to_heads(d_attended);
-    const auto of_heads = [&](const Weight& weight) { return exchange ? exchange->heads(weight.gradient) : weight.gradient; };
+    const auto of_heads = [&](const Weight& weight) {
+        const Tensor gradient = gradient_or_room(weight);
+        return exchange ? exchange->heads(gradient) : gradient;
+    };
     Tensor d_convolved = delta_rule_backward(d_attended, rule_inputs(saved, sizes, exchanged), sizes, d_projected, of_heads(step_bias_),
                                              of_heads(log_decay_));
     d_attended = {};
@@ -134,7 +140,7 @@ Tensor GatedDeltaNet::backward(const RankContext& context, const MicrobatchConte
         exchange->to_sequence(by_heads, d_projected);
     }
     d_gates = {};
-    Tensor d_normed = projection_.backward(context, d_projected, saved.normed);
+    Tensor d_normed = projection_.backward(context, d_projected, saved.normed, &saved.into);
     d_projected = {};
     Tensor dx = ends_.backward_out(context, dy, std::move(d_normed), saved);
     saved = {};

@@ -21,7 +21,8 @@ struct GatedDeltaNetSaved : BranchEndsSaved {
     Tensor convolved;  ///< q, k, v after the convolution
     Tensor attended;   ///< output of the delta rule of the rank's rows: (rows, value heads · value_dim)
     Tensor inverse_deviation;  ///< of the norm of each row and head
-    Tensor gated;              ///< input of the output projection
+    Tensor gated;              ///< input of the output projection; undefined where no backward reads it
+    AdapterSaved into, out;    ///< of the projections' adapters
 };
 
 /// Name of the delta rule's output by rows of the sequence, where it was computed by heads.

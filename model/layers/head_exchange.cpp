@@ -152,8 +152,9 @@ Tensor StateConv::forward(const Tensor& x, Columns columns, std::int64_t batch) 
 }
 
 void StateConv::backward(const Tensor& dy, const Tensor& x, Columns columns, std::int64_t batch, const Tensor& dx) const {
+    const Tensor weight_gradient = gradient_or_room(weight), bias_gradient = gradient_or_room(bias);
     if (exchange == nullptr) {
-        causal_conv_backward(dy, x, columns, weight.value, bias.value, batch, dx, weight.gradient, bias.gradient);
+        causal_conv_backward(dy, x, columns, weight.value, bias.value, batch, dx, weight_gradient, bias_gradient);
         return;
     }
     const auto zeros = [&](const Tensor& like, const Tensor& gradient) {
@@ -161,15 +162,15 @@ void StateConv::backward(const Tensor& dy, const Tensor& x, Columns columns, std
         fill(sums, 0);
         return sums;
     };
-    const Tensor own_weight = exchange->channels(weight.value, blocks), weight_sums = zeros(own_weight, weight.gradient);
+    const Tensor own_weight = exchange->channels(weight.value, blocks), weight_sums = zeros(own_weight, weight_gradient);
     Tensor own_bias, bias_sums;
     if (bias.defined()) {
         own_bias = exchange->channels(bias.value, blocks);
-        bias_sums = zeros(own_bias, bias.gradient);
+        bias_sums = zeros(own_bias, bias_gradient);
     }
     causal_conv_backward(dy, x, columns, own_weight, own_bias, batch, dx, weight_sums, bias_sums);
-    exchange->add_channels(weight_sums, weight.gradient, blocks);
-    if (bias.defined()) exchange->add_channels(bias_sums, bias.gradient, blocks);
+    if (weight.trained()) exchange->add_channels(weight_sums, weight_gradient, blocks);
+    if (bias.trained()) exchange->add_channels(bias_sums, bias_gradient, blocks);
 }
 
 }  // namespace mgplan::model

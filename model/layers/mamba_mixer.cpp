@@ -38,8 +38,8 @@ MambaMixer::MambaMixer(const Mamba2& mixer, const LayerSite& site, const MambaMu
       log_decay_(site.weights.at(site.prefix + "mixer.A_log")),
       skip_(site.weights.at(site.prefix + "mixer.D")),
       gated_norm_weight_(site.weights.find(site.prefix + "mixer.norm.weight")),
-      projection_(site.weights.at(site.prefix + "mixer.in_proj.weight"), {}),
-      output_(site.weights.at(site.prefix + "mixer.out_proj.weight"), {}) {}
+      projection_(site, "mixer.in_proj"),
+      output_(site, "mixer.out_proj") {}
 
 StateSpaceSizes MambaMixer::sizes_of(const RankContext& context, const MicrobatchContext& microbatch, std::int64_t rows, int cp) const {
     const std::int64_t parts = context.tp->size() * cp;
@@ -88,11 +88,11 @@ void MambaMixer::scale_blocks(const Tensor& projected, const StateSpaceSizes& si
 
 Tensor MambaMixer::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const {
     const Tensor y = branch(context, microbatch, ends_.enter(context, x, saved), saved);
-    return ends_.leave(context, microbatch, y, x, saved);
+    return ends_.leave(context, microbatch, y, x, saved, projection_.reads_input(saved.into));
 }
 
 Tensor MambaMixer::branch(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed, Saved& saved) const {
-    saved.projected = projection_.forward(context, normed);
+    saved.projected = projection_.forward(context, normed, &saved.into);
     const StateSpaceSizes own = sizes_of(context, microbatch, saved.projected.shape()[0], 1);
     scale_blocks(saved.projected, own);
     if (const auto exchange = exchange_of(context, microbatch)) {
@@ -109,11 +109,13 @@ Tensor MambaMixer::branch(const RankContext& context, const MicrobatchContext& m
                              gated_norm_weight_.value, gated_norm_options(context, own), saved.inverse_deviation);
     // In front of the projection, where it is as wide on every rank: its gradients are then those of the scaled product.
     if (multipliers_.output != 1) scale(saved.gated, multipliers_.output);
-    return output_.forward(context, saved.gated);
+    Tensor y = output_.forward(context, saved.gated, &saved.out);
+    if (!output_.reads_input()) saved.gated = {};
+    return y;
 }
 
 Tensor MambaMixer::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved) const {
-    Tensor dy_of_branch = ends_.backward_into(context, microbatch, dy, saved);
+    Tensor dy_of_branch = ends_.backward_into(context, microbatch, dy, saved, projection_.reads_input(saved.into));
     Tensor dx = ends_.backward_out(context, dy, branch_backward(context, microbatch, std::move(dy_of_branch), saved.normed, saved), saved);
     saved = {};
     return dx;
@@ -122,7 +124,7 @@ Tensor MambaMixer::backward(const RankContext& context, const MicrobatchContext&
 Tensor MambaMixer::branch_backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, const Tensor& normed,
                                    Saved& saved) const {
     // Each tensor is freed right after its last read, as autograd does.
-    Tensor d_gated = output_.backward(context, dy, saved.gated);
+    Tensor d_gated = output_.backward(context, dy, saved.gated, &saved.out);
     dy = {};
     saved.gated = {};
     if (multipliers_.output != 1) scale(d_gated, multipliers_.output);
@@ -137,12 +139,16 @@ Tensor MambaMixer::branch_backward(const RankContext& context, const MicrobatchC
                                                "gradient of the mixer's projection");
     Tensor d_gates =
         exchange ? context.device->empty(gates.shape(), gates.dtype(), MemoryCategory::activations, "gradient of the gates") : d_projected;
-    Tensor d_scanned = gated_norm_backward(d_gated, saved.scanned, gates, gate_columns(own), gated_norm_weight_.value,
-                                           saved.inverse_deviation, gated_norm_options(context, own), d_gates, gated_norm_weight_.gradient);
+    Tensor d_scanned =
+        gated_norm_backward(d_gated, saved.scanned, gates, gate_columns(own), gated_norm_weight_.value, saved.inverse_deviation,
+                            gated_norm_options(context, own), d_gates, gradient_or_room(gated_norm_weight_));
     d_gated = {};
     saved.scanned = saved.inverse_deviation = saved.gates = gates = {};
     if (exchange) d_scanned = exchange_of_output(context, microbatch, own).to_heads(d_scanned);
-    const auto of_heads = [&](const Weight& weight) { return exchange ? exchange->heads(weight.gradient) : weight.gradient; };
+    const auto of_heads = [&](const Weight& weight) {
+        const Tensor gradient = gradient_or_room(weight);
+        return exchange ? exchange->heads(gradient) : gradient;
+    };
     Tensor d_convolved;
     {
         const StateSpaceInputs inputs = scan_inputs(saved.projected, sizes, microbatch.batch, exchanged);
@@ -163,7 +169,7 @@ Tensor MambaMixer::branch_backward(const RankContext& context, const MicrobatchC
     }
     d_gates = {};
     scale_blocks(d_projected, own);
-    return projection_.backward(context, d_projected, normed);
+    return projection_.backward(context, d_projected, normed, &saved.into);
 }
 
 }  // namespace mgplan::model

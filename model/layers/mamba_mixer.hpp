@@ -20,7 +20,8 @@ struct MambaMixerSaved : BranchEndsSaved {
     Tensor gates;              ///< z of the rank's rows, where the others were exchanged; else undefined
     Tensor scanned;            ///< output of the scan of the rank's rows: (rows, heads · head_dim)
     Tensor inverse_deviation;  ///< of the gated norm; undefined without its weight
-    Tensor gated;              ///< input of the output projection, times its multiplier
+    Tensor gated;              ///< input of the output projection, times its multiplier; undefined where no backward reads it
+    AdapterSaved into, out;    ///< of the projections' adapters
 };
 
 /// Factors of the blocks of the input projection, and of the output.

@@ -41,7 +41,7 @@ std::array<LayerTensor, 2> pair_beside(const LayerTensor& weight, std::string_vi
 }  // namespace
 
 bool Adapters::stand_beside(std::string_view module) const {
-    const std::array<std::pair<std::string_view, bool>, 13> known{{{"self_attention.linear_qkv", qkv},
+    const std::array<std::pair<std::string_view, bool>, 17> known{{{"self_attention.linear_qkv", qkv},
                                                                    {"self_attention.linear_proj", proj},
                                                                    {"mlp.linear_fc1", fc1},
                                                                    {"mlp.linear_fc2", fc2},
@@ -53,7 +53,11 @@ bool Adapters::stand_beside(std::string_view module) const {
                                                                    {"self_attention.linear_q_down_proj", latent},
                                                                    {"self_attention.linear_q_up_proj", latent},
                                                                    {"self_attention.linear_kv_down_proj", latent},
-                                                                   {"self_attention.linear_kv_up_proj", latent}}};
+                                                                   {"self_attention.linear_kv_up_proj", latent},
+                                                                   {"mixer.in_proj", in_proj},
+                                                                   {"mixer.out_proj", out_proj},
+                                                                   {"self_attention.in_proj", in_proj},
+                                                                   {"self_attention.out_proj", out_proj}}};
     return std::any_of(known.begin(), known.end(), [&](const auto& one) { return one.first == module && one.second; });
 }
 

@@ -38,10 +38,12 @@ struct Adapters {
     bool fc2 = true;                ///< second product of these
     bool experts = true;            ///< both products of routed experts
     bool latent = false;            ///< down and up projections of latent attention
+    bool in_proj = false;           ///< input projection of mixers with a state (Mamba-2, gated delta net)
+    bool out_proj = false;          ///< their output projection
     bool shared_by_experts = true;  ///< one pair for all routed experts of a rank; false: one for each expert
     FrozenStorage base = FrozenStorage::own;
     bool operator==(const Adapters&) const = default;
-    MGPLAN_MEMBERS(rank, alpha, qkv, proj, fc1, fc2, experts, latent, shared_by_experts, base)
+    MGPLAN_MEMBERS(rank, alpha, qkv, proj, fc1, fc2, experts, latent, in_proj, out_proj, shared_by_experts, base)
 
     /// True if the linear layer of this path within the layer ("self_attention.linear_qkv") has an adapter.
     [[nodiscard]] bool stand_beside(std::string_view module) const;

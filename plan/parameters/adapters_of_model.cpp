@@ -15,12 +15,14 @@
 namespace mgplan {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, bool Adapters::*>, 6> kTargets{{{"qkv", &Adapters::qkv},
+constexpr std::array<std::pair<std::string_view, bool Adapters::*>, 8> kTargets{{{"qkv", &Adapters::qkv},
                                                                                  {"proj", &Adapters::proj},
                                                                                  {"fc1", &Adapters::fc1},
                                                                                  {"fc2", &Adapters::fc2},
                                                                                  {"experts", &Adapters::experts},
-                                                                                 {"latent", &Adapters::latent}}};
+                                                                                 {"latent", &Adapters::latent},
+                                                                                 {"in_proj", &Adapters::in_proj},
+                                                                                 {"out_proj", &Adapters::out_proj}}};
 
 /// True if a layer of the model has a linear layer of this target.
 bool has_target(const Model& model, bool Adapters::*target) {
@@ -73,6 +75,8 @@ public:
 
     [[nodiscard]] Adapters finish() {
         if (!states_targets_) {
+            // As Megatron-Bridge's recipes of hybrids name them (067f987d, recipes/nemotronh/h100/nemotron_3_nano.py).
+            adapters_.in_proj = adapters_.out_proj = true;
             for (const auto& [name, target] : kTargets) adapters_.*target = adapters_.*target && has_target(model_, target);
         }
         problems_.throw_if_any();
@@ -125,7 +129,8 @@ private:
 std::string_view unknown_kind(const Model& model) {
     for (const Layer& layer : model.kinds) {
         if (!layer.counted.empty()) return "layers that are counted alone";
-        if (layer.mixer && carries_state(*layer.mixer)) return "mixers that are no softmax attention";
+        if (layer.mixer && carries_state(*layer.mixer) && mixer_as<Mamba2>(layer) == nullptr && mixer_as<GatedDeltaNet>(layer) == nullptr)
+            return "mixers other than softmax attention, Mamba-2 and gated delta nets";
         if (layer.residual.hyper_connections) return "several residual streams";
         if (const auto* const mlp = feed_forward_as<Mlp>(layer); mlp != nullptr && mlp->activation == Activation::xielu)
             return "trained activations (xIELU)";

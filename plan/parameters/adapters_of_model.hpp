@@ -10,7 +10,7 @@
 
 namespace mgplan {
 
-/// Reads "rank=16,alpha=32,targets=qkv,proj,fc1,fc2,experts,latent"; "default" and values left out are Megatron-Bridge's, with the targets
+/// Reads "rank=16,alpha=32,targets=qkv,proj,fc1,fc2,experts,latent,in_proj,out_proj"; "default" and values left out are Megatron-Bridge's, with the targets
 /// that the model has. Throws ConfigError with all problems: an unknown word, a value out of range, a target that the model lacks.
 [[nodiscard]] Adapters parse_adapters(const std::string& text, const ModelSpec& model, const std::string& where);
 

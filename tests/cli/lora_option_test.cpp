@@ -149,7 +149,7 @@ TEST(LoraOption, SaysWhereACommandOfMsSwiftTrainsAllWeights) {
 
 TEST(LoraOption, RefusesByName) {
     expect_refused("plan --world 8 --model llama3-8b --lora targets=experts", "has no linear layer 'experts'; use qkv, proj, fc1, fc2");
-    expect_refused("plan --world 8 --model nemotron-h-8b --lora default", "not predicted with mixers that are no softmax attention");
+    expect_refused("plan --world 8 --model jamba-v0.1 --lora default", "not predicted with mixers other than softmax attention, Mamba-2");
     expect_refused("simulate" + kJob + " --lora rank=5", "tp = 2");
     expect_refused("simulate" + kJob + " --sharding full --lora default", "sharded parameters or gradients (use --sharding optimizer)");
 }

@@ -9,6 +9,7 @@
 #include "plan/parameters/adapters_of_model.hpp"
 #include "tests/model/training/arranged_models.hpp"
 #include "tests/model/training/parity_support.hpp"
+#include "tests/support/hybrid_models.hpp"
 #include "tests/support/sanitized_share.hpp"
 
 namespace mgplan::model::parity_adapters_test {
@@ -89,6 +90,18 @@ std::vector<Run> runs() {
     of_each.experts = true;
     of_each.shared_by_experts = false;
     add("mixture_each", adapted(small_mixture(), of_each), of_experts);
+    // Mixers with a state: adapted, and frozen without an adapter of their own.
+    Adapters of_hybrids = beside_all();
+    of_hybrids.in_proj = of_hybrids.out_proj = true;
+    const std::vector<Case> of_states{
+        {.name = "tp2_sp", .tp = 2, .sequence_parallel = true},
+        {.name = "cp2_dp2", .cp = 2, .dp = 2},
+        {.name = "pp2", .pp = 2},
+        {.name = "tp2_layernorm", .tp = 2, .sequence_parallel = true, .recompute = Recompute::selective, .modules = {layernorm}}};
+    add("nemotron_h", adapted(small::small_nemotron_h(), of_hybrids), of_states);
+    add("nemotron_h_frozen", adapted(small::small_nemotron_h(), beside_all()), of_states);
+    add("delta_net", adapted(small::small_qwen3_next(), of_hybrids), of_states);
+    add("delta_net_frozen", adapted(small::small_qwen3_next(), beside_all()), of_states);
     add("gpt_oss", adapted(small_gpt_oss(), beside_all()), of_experts);
     return tests::sanitized_share(list, 12);
 }

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "plan/json/model_json.hpp"
+#include "plan/parameters/model_adapter.hpp"
 #include "plan/parameters/parameters.hpp"
 #include "plan/text/errors.hpp"
 #include "tests/support/hybrid_models.hpp"
@@ -33,6 +34,18 @@ TEST(Adapters, DefaultsAreThoseOfMegatronBridgeThatTheModelHas) {
     EXPECT_EQ(mixture, (Adapters{.rank = 16}));
     const Adapters latent = parse_adapters("alpha=8", model::small_deepseek_v3(), "--lora");
     EXPECT_EQ(latent, (Adapters{.alpha = 8, .qkv = false}));
+}
+
+TEST(Adapters, StandBesideTheProjectionsOfMixersWithAState) {
+    EXPECT_EQ(parse_adapters("rank=4", model::small::small_nemotron_h(), "--lora"),
+              (Adapters{.rank = 4, .experts = false, .in_proj = true, .out_proj = true}));
+    EXPECT_EQ(parse_adapters("targets=in_proj", model::small::small_qwen3_next(), "--lora"),
+              (Adapters{.qkv = false, .proj = false, .fc1 = false, .fc2 = false, .experts = false, .in_proj = true}));
+    ModelSpec model = model::small::small_mamba2();
+    model.adapters = Adapters{.rank = 4, .in_proj = true, .out_proj = true};
+    const Mamba2& mixer = *mixer_as<Mamba2>(typed_model(model).kinds.front());
+    const std::int64_t projected = 2 * mixer.inner_width + 2 * mixer.groups * mixer.state_size + mixer.heads;
+    EXPECT_EQ(trained_parameters(model), model.layers * 4 * (model.hidden + projected + mixer.inner_width + model.hidden));
 }
 
 TEST(Adapters, TargetsAreThoseNamed) {
@@ -122,7 +135,8 @@ TEST(Adapters, AFileWithOthersIsRefused) {
     EXPECT_THAT(refused(tests::small_llama(), {.rank = 0}), HasSubstr("model.json: adapters: rank = 0 is out of range"));
     EXPECT_THAT(refused(tests::small_llama(), {.qkv = false, .proj = false, .fc1 = false, .fc2 = false}),
                 HasSubstr("no linear layer of small-llama has an adapter"));
-    EXPECT_THAT(refused(model::small::small_mamba2(), {}), HasSubstr("not predicted with mixers that are no softmax attention"));
+    EXPECT_THAT(refused(model::small::small_falcon_h1(), {}),
+                HasSubstr("not predicted with mixers other than softmax attention, Mamba-2 and gated delta nets"));
 }
 
 TEST(Adapters, AFileOfTheModelKeepsThem) {
