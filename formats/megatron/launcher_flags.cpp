@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
+#include "formats/megatron/megatron_flags.hpp"
 #include "formats/recognise/recognise.hpp"
 #include "plan/text/text.hpp"
 
@@ -29,10 +31,11 @@ constexpr std::array kLaunchers{
     Launcher{"miles", "bf16 use-distributed-optimizer", "seq-length=4096", ""},
     Launcher{"ms-swift", "bf16 use-distributed-optimizer moe-grouped-gemm",
              "recompute-granularity=selective micro-batch-size=1 global-batch-size=16 expert-tensor-parallel-size=1 "
-             "moe-token-dispatcher-type=alltoall",
+             "moe-token-dispatcher-type=alltoall moe-router-dtype=fp32",
              "model model-type load template dataset cached-dataset system tuner-type train-type torch-dtype num-workers dataset-num-proc "
              "dataloader-num-workers load-from-cache-file split-dataset-ratio max-epochs num-train-epochs save-interval save-steps "
-             "eval-steps save-strategy use-hf model-author model-name output-dir add-version merge-lora no-save-optim no-save-rng "
+             "eval-steps logging-steps cached-val-dataset padding-free group-by-length save-strategy use-hf model-author model-name "
+             "output-dir add-version merge-lora no-save-optim no-save-rng "
              "save-safetensors load-safetensors packing packing-cache streaming loss-scale freeze-vit freeze-aligner "
              "vit-gradient-checkpointing vit-gradient-checkpointing-kwargs vit-lr aligner-lr model-kwargs"}};
 
@@ -68,6 +71,31 @@ std::string tuner_of(const std::vector<std::string>& words) {
     return tuner.empty() ? value_of(words, "--train-type") : tuner;
 }
 
+/// Switches that ms-swift 4 has on or off where Megatron-LM's command line has them the other way round: flag, and ms-swift's field.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 2> kSwitchesOfSwift{
+    {{"cross-entropy-loss-fusion", "cross-entropy-loss-fusion"}, {"no-rope-fusion", "apply-rope-fusion"}}};
+
+/// Fields of ms-swift that say true or false, as switches of Megatron-LM: --masked_softmax_fusion false is --no-masked-softmax-fusion.
+std::vector<std::string> as_switches(const std::vector<std::string>& words) {
+    std::vector<std::string> kept;
+    for (std::size_t i = 0; i < words.size(); ++i) {
+        const std::string flag = words[i].starts_with("--") ? spelled(words[i]).substr(2) : "";
+        const auto equals = words[i].find('=');
+        const bool apart = equals == std::string::npos;
+        const std::string value = lower_case(!apart ? words[i].substr(equals + 1) : i + 1 < words.size() ? words[i + 1] : "");
+        const std::string name = flag == "apply-rope-fusion"        ? "rope-fusion"
+                                 : flag == "bias-activation-fusion" ? "bias-swiglu-fusion"
+                                                                    : flag;
+        if (flag.empty() || (value != "true" && value != "false") || find_flag(name) || !find_flag("no-" + name)) {
+            kept.push_back(words[i]);
+            continue;
+        }
+        if (value == "false") kept.push_back("--no-" + name);
+        i += apart ? 1 : 0;
+    }
+    return kept;
+}
+
 /// The words without the flags of that list, and their values; a flag of ms-swift's length under Megatron-LM's name.
 std::vector<std::string> renamed(const std::vector<std::string>& words, const Launcher& launcher, bool adapters) {
     auto dropped = split(launcher.dropped, ' ');
@@ -99,7 +127,7 @@ std::vector<std::string> renamed(const std::vector<std::string>& words, const La
 
 }  // namespace
 
-void add_launcher_flags(ArgumentWords& found, std::string_view text) {
+void add_launcher_flags(ArgumentWords& found, std::string_view text, const std::optional<ModelSpec>& model) {
     const auto seen = recognise(text);
     if (!seen) return;
     const auto launcher =
@@ -110,8 +138,15 @@ void add_launcher_flags(ArgumentWords& found, std::string_view text) {
     const bool adapters = tuner == "lora" || tuner == "lora_llm";
     if (swift && tuner.empty() && states(found.words, "--lora-rank"))
         found.assumptions.emplace_back("all weights are trained: ms-swift reads --lora_rank with --tuner_type lora alone");
-    found.words = renamed(found.words, *launcher, adapters);
     std::vector<std::string> added;
+    for (const auto& [flag, field] : kSwitchesOfSwift) {
+        if (swift && seen->version != "3" && !states(found.words, fmt::format("--{}", field)) &&
+            !states(found.words, fmt::format("--{}", flag)))
+            added.push_back(fmt::format("--{}", flag));
+    }
+    // get_mcore_model_config: grouped products of experts with biases do not go with that fusion.
+    if (swift && model && model->moe && model->mlp_bias) added.emplace_back("--no-bias-dropout-fusion");
+    found.words = renamed(swift ? as_switches(found.words) : found.words, *launcher, adapters);
     for (const std::string& name : split(launcher->set, ' ')) {
         const std::string flag = "--" + name;
         if (states(found.words, flag) || (name == "bf16" && states(found.words, "--fp16"))) continue;

@@ -109,6 +109,25 @@ TEST(GivenModel, SetsWhatSwiftSetsByItsOwnCode) {
     EXPECT_FALSE(muon.training->distributed_optimizer);
 }
 
+TEST(GivenModel, TakesSwitchesOfSwift) {
+    const std::string sft = "megatron sft --model Qwen/Qwen3-8B --tensor_model_parallel_size 2 --max_length 4096";
+    const auto read = [&](const std::string& more) { return read_megatron_text(sft + more, "sft.sh", beside("qwen3-8b")); };
+    const TrainingSpec own = *read("").training;
+    EXPECT_FALSE(own.megatron.rope_fusion) << "its default";
+    EXPECT_TRUE(own.fused_cross_entropy) << "its default";
+    const Job other = read(
+        " --apply_rope_fusion true --cross_entropy_loss_fusion false --masked_softmax_fusion false "
+        "--bias_dropout_fusion=false --gradient_accumulation_fusion true");
+    EXPECT_TRUE(other.training->megatron.rope_fusion);
+    EXPECT_FALSE(other.training->fused_cross_entropy);
+    EXPECT_FALSE(other.training->megatron.bias_dropout_fusion);
+    EXPECT_THAT(other.flags.unknown, ::testing::IsEmpty());
+    EXPECT_TRUE(own.megatron.bias_dropout_fusion);
+    const std::string experts = "megatron sft --model openai/gpt-oss-20b --tensor_model_parallel_size 1 --max_length 4096";
+    EXPECT_FALSE(read_megatron_text(experts, "sft.sh", beside("gpt-oss-20b")).training->megatron.bias_dropout_fusion);
+    EXPECT_TRUE(read(" --train_type full").training->megatron.rope_fusion) << "ms-swift 3 has Megatron-LM's defaults";
+}
+
 /// Flags of ms-swift on the vision encoder, which is not planned; a frozen language model would decide memory and time.
 TEST(GivenModel, TakesSwiftsFlagsOnAVisionEncoder) {
     const std::string sft =
