@@ -186,10 +186,9 @@ std::optional<TrainerRead> read_trainer_text(const std::string& text, const std:
         if (!recognise(text)) throw MissingFactError(std::vector{refusal_of(*seen, name)});
         return std::nullopt;
     };
-    if (seen->job == "LoRA") return not_read();
     const auto known = trainers();
     const auto trainer = std::find_if(known.begin(), known.end(), [&](const Trainer* one) { return one->framework == seen->framework; });
-    if (trainer == known.end()) return not_read();
+    if (trainer == known.end() || (seen->job == "LoRA" && !(*trainer)->adapters)) return not_read();
     ArgumentWords found;
     Settings settings;
     TrainerRead result;
@@ -237,6 +236,7 @@ std::optional<TrainerRead> read_trainer_text(const std::string& text, const std:
     }
     if (!result.problems.empty()) return result;
     Job& job = result.job;
+    if (job.model.adapters) job.model.adapters->shared_by_experts = true;
     job.assumptions.insert(job.assumptions.end(), assumed.begin(), assumed.end());
     for (const std::string& note : read->notes) job.notes.push_back(fmt::format("{}: {}", seen->framework, note));
     job.notes.insert(job.notes.end(), found.notes.begin(), found.notes.end());

@@ -2,7 +2,8 @@
 
 #include "formats/trainers/trainer.hpp"
 
-// Source: NVIDIA-NeMo/RL 7ea279abf: examples/configs/grpo_math_1B.yaml (the fields), nemo_rl/models/megatron/setup.py (recomputation).
+// Source: NVIDIA-NeMo/RL 7ea279abf: examples/configs/grpo_math_1B.yaml (the fields), nemo_rl/models/megatron/setup.py (recomputation,
+// adapters).
 
 namespace mgplan::formats {
 namespace {
@@ -10,6 +11,10 @@ namespace {
 constexpr std::array kNemoRlSettings{TrainerSetting{"policy.train_global_batch_size", "global_batch_size"},
                                      TrainerSetting{"policy.train_micro_batch_size", "micro_batch_size"},
                                      TrainerSetting{"policy.max_total_sequence_length", "seq_length"}};
+
+constexpr AdapterSettings kNemoRlAdapters{"policy.megatron_cfg.peft.dim", "policy.megatron_cfg.peft.alpha",
+                                          "policy.megatron_cfg.peft.target_modules", "policy.megatron_cfg.peft.exclude_modules",
+                                          "policy.megatron_cfg.peft.type"};
 
 }  // namespace
 
@@ -28,11 +33,11 @@ const Trainer kNemoRl{
         "use_fused_weighted_squared_relu optimizer params_dtype sgd_momentum bf16 fp16 offload_modules moe_router_bias_update_rate "
         "average_in_collective",
     .model = "policy.model_name",
+    .adapters = true,
     .reads =
         [](const Settings& settings) {
             const auto enabled = settings.get("policy.megatron_cfg.enabled");
-            return settings.has_below("policy.megatron_cfg.") && (!enabled || settings.is_true("policy.megatron_cfg.enabled")) &&
-                   !settings.is_true("policy.megatron_cfg.peft.enabled");
+            return settings.has_below("policy.megatron_cfg.") && (!enabled || settings.is_true("policy.megatron_cfg.enabled"));
         },
     .finish =
         [](const Settings& settings, TrainerJob& job) {
@@ -52,6 +57,7 @@ const Trainer kNemoRl{
                 if (found != job.fields.end() && (found->second == "0" || found->second == "false" || found->second == "False"))
                     job.fields.erase(found);
             }
+            if (settings.is_true("policy.megatron_cfg.peft.enabled")) add_adapters(settings, kNemoRlAdapters, job);
             // Without a flag each: they leave the verdict open.
             if (settings.is_true("policy.megatron_cfg.fp8_cfg.enabled")) job.fields["fp8_cfg"] = "True";
             if (settings.get("policy.quant_cfg") || settings.has_below("policy.quant_cfg.")) job.fields["quant_cfg"] = "True";

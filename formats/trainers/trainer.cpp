@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <tuple>
+#include <utility>
 
-#include <fmt/core.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "plan/text/text.hpp"
 
@@ -17,6 +20,11 @@ bool is_among(std::string_view name, std::string_view list) {
     const auto names = split(list, ' ');
     return std::find(names.begin(), names.end(), name) != names.end();
 }
+
+/// Linear layers of Megatron-core's decoders.
+constexpr std::string_view kLinearLayers =
+    "linear_qkv linear_proj linear_fc1 linear_fc2 linear_q_proj linear_q_down_proj linear_q_up_proj linear_kv_down_proj linear_kv_up_proj "
+    "in_proj out_proj";
 
 void add_sections(const Trainer& trainer, const Settings& settings, TrainerJob& job) {
     for (const std::string& section : split(trainer.sections, ' ')) {
@@ -54,6 +62,35 @@ std::int64_t field_or(const TrainerJob& job, std::string_view field, std::int64_
 
 void settle_world(TrainerJob& job, std::optional<std::int64_t> nodes, std::optional<std::int64_t> gpus) {
     if (!job.world && nodes && gpus && *nodes > 0 && *gpus > 0 && *nodes < (1 << 20) && *gpus < (1 << 10)) job.world = *nodes * *gpus;
+}
+
+void add_adapters(const Settings& settings, const AdapterSettings& names, TrainerJob& job) {
+    const auto stated = [&](std::string_view name) {
+        const std::string value = settings.get(name).value_or("");
+        return value == "[]" ? "" : value;
+    };
+    const auto refuse = [&](std::string_view name, std::string_view value) {
+        job.problems.add_missing_fact("{} = {}: these adapters cannot be planned; give the job as options with --lora", name,
+                                      value.substr(0, 60));
+    };
+    if (const std::string type = stated(names.type); !type.empty() && type != "lora") refuse(names.type, type);
+    // Without targets all linear layers have adapters but those excluded (peft/module_matcher.py).
+    std::string modules = stated(names.modules);
+    if (modules.empty()) {
+        std::vector<std::string> all = split(kLinearLayers, ' ');
+        for (std::string pattern : split(stated(names.excluded), ',')) {
+            std::erase_if(pattern, [](char c) { return c == '*' || c == '[' || c == ']' || c == ' ' || c == '"' || c == '\''; });
+            if (!pattern.empty() && std::erase(all, pattern) == 0) refuse(names.excluded, stated(names.excluded));
+        }
+        modules = fmt::format("[{}]", fmt::join(all, ","));
+    }
+    const std::string rank = stated(names.rank), alpha = stated(names.alpha);
+    for (auto& [field, name, value] : {std::tuple("lora_rank", names.rank, rank.empty() ? "32" : rank),
+                                       {"lora_alpha", names.alpha, alpha.empty() ? "32" : alpha},
+                                       {"lora_target_modules", names.modules, modules}}) {
+        job.fields[field] = value;
+        job.names[field] = name;
+    }
 }
 
 std::int64_t data_parallel_size(const TrainerJob& job) {

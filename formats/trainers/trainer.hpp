@@ -41,6 +41,7 @@ struct Trainer {
     std::string_view fixed = "";                    ///< "field=value …" that its code sets where the settings do not
     std::string_view own = "";                      ///< fields of those sections that change no prediction
     std::string_view model = "";                    ///< names whose value is the model's
+    bool adapters = false;                          ///< reads adapters, which Megatron-Bridge makes for it
     bool names_all = true;  ///< a field of the sections that is not known counts; false: they hold other settings too
     /// Returns false for settings of the program that train without Megatron-core.
     bool (*reads)(const Settings& settings) = nullptr;
@@ -54,6 +55,14 @@ struct Trainer {
 /// (core/transformer/transformer_config.py, d98e8a64).
 inline constexpr std::string_view kCoreDefaults =
     "bias_activation_fusion=False bias_dropout_fusion=False apply_rope_fusion=False gradient_accumulation_fusion=False";
+
+/// Names of a program's settings for the adapters that Megatron-Bridge makes for it (067f987d, peft/lora.py).
+struct AdapterSettings {
+    std::string_view rank, alpha, modules;
+    std::string_view excluded, type;  ///< of modules without one; of LoRA's variant
+};
+/// Adds the fields of adapters; a problem for those that cannot be planned.
+void add_adapters(const Settings& settings, const AdapterSettings& names, TrainerJob& job);
 
 /// Data-parallel size of the job's fields in its world; 1 if the world is not known.
 [[nodiscard]] std::int64_t data_parallel_size(const TrainerJob& job);

@@ -15,6 +15,10 @@ constexpr std::array kVerlComputed{TrainerSetting{"data.max_prompt_length + data
                                    TrainerSetting{"actor_rollout_ref.actor.ppo_mini_batch_size", "global_batch_size"},
                                    TrainerSetting{"actor_rollout_ref.actor.megatron.dtype", "fp16"}};
 
+constexpr AdapterSettings kVerlAdapters{"actor_rollout_ref.model.lora.rank", "actor_rollout_ref.model.lora.alpha",
+                                        "actor_rollout_ref.model.lora.target_modules", "actor_rollout_ref.model.lora.exclude_modules",
+                                        "actor_rollout_ref.model.lora.type"};
+
 /// A number in [1, 2^31] of the settings.
 std::optional<std::int64_t> count_of(const Settings& settings, std::string_view name) {
     const auto value = settings.whole(name);
@@ -55,10 +59,8 @@ const Trainer kVerl{
         "seed use_mbridge vanilla_mbridge use_remove_padding forward_only dtype extra override_ddp_config override_transformer_config "
         "override_mcore_model_config load_weight strategy",
     .model = "actor_rollout_ref.model.path",
-    .reads =
-        [](const Settings& settings) {
-            return settings.has_below(kMegatron) && settings.whole("actor_rollout_ref.model.lora.rank").value_or(0) == 0;
-        },
+    .adapters = true,
+    .reads = [](const Settings& settings) { return settings.has_below(kMegatron); },
     .finish =
         [](const Settings& settings, TrainerJob& job) {
             // mpu's size decides, whatever the field says (llm_bridge.py).
@@ -66,6 +68,12 @@ const Trainer kVerl{
             if (settings.get("actor_rollout_ref.actor.megatron.dtype") == "float16") {
                 job.fields.erase("bf16");
                 job.fields["fp16"] = "True";
+            }
+            if (settings.whole(kVerlAdapters.rank).value_or(0) != 0) {
+                add_adapters(settings, kVerlAdapters, job);
+                // verl/trainer/config/ppo_megatron_trainer.yaml
+                if (!settings.get(kVerlAdapters.modules))
+                    job.fields["lora_target_modules"] = "[linear_qkv, linear_proj, linear_fc1, linear_fc2]";
             }
             settle_world(job, count_of(settings, "trainer.nnodes"), count_of(settings, "trainer.n_gpus_per_node"));
             add_batch(settings, job);

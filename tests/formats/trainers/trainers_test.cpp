@@ -86,6 +86,16 @@ TEST(Trainers, ReadTheModelAtTheEndOfAPathOfVerl) {
     EXPECT_EQ(read(script, "run.sh").job.model.name, "qwen3-30b-a3b");
 }
 
+TEST(Trainers, ReadTheAdaptersOfVerl) {
+    const auto adapters = [](const std::string& more) {
+        return read(kVerlScript.substr(0, kVerlScript.size() - 1) + " actor_rollout_ref.model.lora.rank=8" + more + "\n", "run.sh")
+            .job.model.adapters;
+    };
+    EXPECT_EQ(adapters(""), (Adapters{.rank = 8, .fc1 = false, .fc2 = false})) << "the defaults of its configuration";
+    EXPECT_EQ(adapters(" actor_rollout_ref.model.lora.alpha=16 actor_rollout_ref.model.lora.target_modules='[\"linear_qkv\"]'"),
+              (Adapters{.rank = 8, .alpha = 16, .proj = false, .fc1 = false, .fc2 = false, .experts = false}));
+}
+
 TEST(Trainers, LeaveAnUnknownFieldOfVerlOpen) {
     const TrainerRead found = read(kVerlScript.substr(0, kVerlScript.size() - 1) +
                                        " +actor_rollout_ref.actor.megatron.override_transformer_config.other_attention=True\n",
@@ -125,7 +135,7 @@ TEST(Trainers, ReadNemoRlWithTheFileItBuildsOn) {
     EXPECT_EQ(read("defaults: recipes/base.yaml\ncluster:\n  num_nodes: 8\n", "more.yaml", above).world, 64);
     EXPECT_EQ(recognise_file("defaults: recipes/base.yaml\n", "more.yaml", above.folder)->framework, "NeMo-RL");
     EXPECT_FALSE(recognise_file("defaults: recipes/base.yaml\n", "more.yaml", folder));
-    // fp8 and quantisation have no flag of their own, and adapters are no training of all weights.
+    // fp8 and quantisation have no flag of their own.
     const auto changed = [&](const std::string& from, const std::string& to) {
         std::string other = text;
         return other.replace(other.find(from), from.size(), to);
@@ -134,12 +144,25 @@ TEST(Trainers, ReadNemoRlWithTheFileItBuildsOn) {
     EXPECT_THAT(read(fp8, "grpo.yaml", {.folder = folder}).job.flags.unknown, ElementsAre("--fp8-cfg"));
     const std::string quantised = changed("  model_name", "  quant_cfg: NVFP4\n  model_name");
     EXPECT_THAT(read(quantised, "grpo.yaml", {.folder = folder}).job.flags.unknown, ElementsAre(HasSubstr("--quant-cfg")));
-    const std::string adapters = changed("    pipeline_dtype", "    peft:\n      enabled: true\n    pipeline_dtype");
-    EXPECT_FALSE(read_trainer_text(adapters, "grpo.yaml", {.folder = folder}).has_value());
+    // Adapters, also of a file that others build on; Megatron-Bridge's experts share them.
+    const auto adapted = [&](const std::string& more) {
+        return changed("    pipeline_dtype", "    peft:\n      enabled: true\n      dim: 16\n" + more + "    pipeline_dtype");
+    };
+    const std::string with_adapters = adapted("      exclude_modules: [\"*linear_fc1*\"]\n");
     std::ofstream(folder + "nemo_rl/recipes/adapters.yaml")
-        << "defaults: ../../grpo_base.yaml\n" + adapters.substr(adapters.find('\n') + 1);
-    EXPECT_THAT(refusal("defaults: recipes/adapters.yaml\n", "more.yaml", above),
-                HasSubstr("NeMo-RL configuration, which mgplan does not read"));
+        << "defaults: ../../grpo_base.yaml\n" + with_adapters.substr(with_adapters.find('\n') + 1);
+    for (const TrainerRead& one :
+         {read(with_adapters, "grpo.yaml", {.folder = folder}), read("defaults: recipes/adapters.yaml\n", "more.yaml", above)}) {
+        ASSERT_TRUE(one.job.model.adapters);
+        EXPECT_EQ(one.job.model.adapters->rank, 16);
+        EXPECT_TRUE(one.job.model.adapters->qkv);
+        EXPECT_FALSE(one.job.model.adapters->fc1) << "excluded";
+        EXPECT_TRUE(one.job.model.adapters->shared_by_experts);
+    }
+    EXPECT_THAT(refusal(adapted("      exclude_modules: [\"*.layers.0.*\"]\n"), "grpo.yaml", {.folder = folder}),
+                HasSubstr("exclude_modules = [*.layers.0.*]: these adapters cannot be planned; give the job as options with --lora"));
+    EXPECT_THAT(refusal(adapted("      target_modules: [router]\n"), "grpo.yaml", {.folder = folder}),
+                HasSubstr("router: adapters of this module cannot be planned"));
     std::filesystem::remove_all(folder + "nemo_rl");
 }
 
@@ -427,7 +450,8 @@ std::string page() {
     return text +
            "\n\"By name\": the settings name a model that is a preset; else `--model NAME|config.json` next to the file. A field that is "
            "not known "
-           "leaves\n`legal` and `fits` open. Adapters (LoRA) are read of ms-swift and Megatron-Bridge. Refused by name are the other "
+           "leaves\n`legal` and `fits` open. Adapters (LoRA) are read of ms-swift, NeMo-RL, verl and Megatron-Bridge. Refused by name are "
+           "the other "
            "programs that are recognised: "
            "torchtitan, "
            "MaxText, DeepSpeed,\nAccelerate, axolotl and more, each with the options of mgplan that its file answers.\n\n"
