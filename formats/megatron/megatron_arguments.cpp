@@ -228,6 +228,9 @@ Job read_command(ArgumentWords found, const std::string& where, const MegatronSu
     // A flag that another one needs may be missing from the file's text, and one that it excludes may be in a branch that does not run.
     const bool whole = found.notes.empty() && found.not_sourced.empty();
     if (!whole && told.held_against == HeldAgainst::everything) told.held_against = HeldAgainst::parser;
+    // ms-swift makes the configuration itself, without Megatron-LM's parser (swift/megatron/model/utils.py).
+    if (whole && told.held_against == HeldAgainst::everything && found.launcher == "ms-swift")
+        told.held_against = HeldAgainst::configurations;
     Problems problems;
     try {
         Job job = read_megatron_arguments(found.words, where, told);

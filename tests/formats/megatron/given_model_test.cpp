@@ -128,6 +128,15 @@ TEST(GivenModel, TakesSwitchesOfSwift) {
     EXPECT_TRUE(read(" --train_type full").training->megatron.rope_fusion) << "ms-swift 3 has Megatron-LM's defaults";
 }
 
+TEST(GivenModel, IsHeldAgainstNoParserThatSwiftDoesNotRun) {
+    // arguments.py refuses multi-token prediction of gated delta nets, and asks for CUDA_DEVICE_MAX_CONNECTIONS, which ms-swift sets.
+    const Job job = read_megatron_text(
+        "megatron sft --model Qwen/Qwen3.5-35B-A3B --tensor_model_parallel_size 2 --max_length 4096 --mtp_num_layers 1", "sft.sh",
+        beside("qwen3.5-35b-a3b"));
+    EXPECT_EQ(job.model.mtp_layers, 1);
+    EXPECT_THAT(job.flags.of_environment, ::testing::IsEmpty());
+}
+
 /// Flags of ms-swift on the vision encoder, which is not planned; a frozen language model would decide memory and time.
 TEST(GivenModel, TakesSwiftsFlagsOnAVisionEncoder) {
     const std::string sft =
