@@ -142,11 +142,10 @@ constexpr std::array kRepositories{
 /// Families whose repositories are called OWNER/FAMILY-SIZE, or that with an ending.
 constexpr std::array<Row, 3> kFamilies{{{"qwen/qwen2.5-", "qwen2.5-"}, {"qwen/qwen3-", "qwen3-"}, {"qwen/qwen3.5-", "qwen3.5-"}}};
 constexpr std::array<std::string_view, 2> kEndings{"-instruct", "-base"};
-constexpr std::array<std::string_view, 22> kFamilyPresets{
-    "qwen2.5-0.5b", "qwen2.5-1.5b",    "qwen2.5-3b",        "qwen2.5-7b",       "qwen2.5-14b", "qwen2.5-32b",
-    "qwen2.5-72b",  "qwen3-0.6b",      "qwen3-1.7b",        "qwen3-4b",         "qwen3-8b",    "qwen3-14b",
-    "qwen3-32b",    "qwen3-30b-a3b",   "qwen3-235b-a22b",   "qwen3.5-0.8b",     "qwen3.5-4b",  "qwen3.5-9b",
-    "qwen3.5-27b",  "qwen3.5-35b-a3b", "qwen3.5-122b-a10b", "qwen3.5-397b-a17b"};
+constexpr std::array<std::string_view, 23> kFamilyPresets{
+    "qwen2.5-0.5b", "qwen2.5-1.5b", "qwen2.5-3b", "qwen2.5-7b",  "qwen2.5-14b",     "qwen2.5-32b",       "qwen2.5-72b",      "qwen3-0.6b",
+    "qwen3-1.7b",   "qwen3-4b",     "qwen3-8b",   "qwen3-14b",   "qwen3-32b",       "qwen3-30b-a3b",     "qwen3-235b-a22b",  "qwen3.5-0.8b",
+    "qwen3.5-2b",   "qwen3.5-4b",   "qwen3.5-9b", "qwen3.5-27b", "qwen3.5-35b-a3b", "qwen3.5-122b-a10b", "qwen3.5-397b-a17b"};
 
 /// A family with the layers of another one, size by size.
 struct AlikeFamily {

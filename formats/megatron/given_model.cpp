@@ -58,6 +58,8 @@ std::vector<std::string> flags_of_model(const ModelSpec& model) {
 /// Takes what a command may say of any network over from the other model.
 void take_run_settings(ModelSpec& model, const ModelSpec& other) {
     model.default_sequence = other.default_sequence;
+    model.mtp_layers = other.mtp_layers;
+    model.mtp_repeated = other.mtp_repeated;
     model.default_global_batch = other.default_global_batch;
     model.max_positions = other.max_positions;
     model.attention_dropout = other.attention_dropout;

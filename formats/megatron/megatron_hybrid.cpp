@@ -339,7 +339,6 @@ void compose_hybrid(FlagReader& flags, ModelSpec& model, const std::optional<Hyb
                 flags.not_computed(flag, "gated delta nets with LayerNorm", Decides::fit);
             return;
         }
-        model.mtp_layers = 0;
         Kinds layers(model);
         const Mixer delta = delta_nets_row.read(flags, model);
         const std::vector<bool> is_delta = delta_net_layers(flags, model.layers);

@@ -128,11 +128,20 @@ TEST(GivenModel, TakesSwitchesOfSwift) {
     EXPECT_TRUE(read(" --train_type full").training->megatron.rope_fusion) << "ms-swift 3 has Megatron-LM's defaults";
 }
 
+TEST(GivenModel, TakesLayersOfMultiTokenPrediction) {
+    const ModelSpec plain = read_megatron_text(kLayout, "job.sh", beside("llama3-8b")).model;
+    const ModelSpec predicting =
+        read_megatron_text(kLayout + " --mtp-num-layers 2 --mtp-use-repeated-layer", "job.sh", beside("llama3-8b")).model;
+    EXPECT_EQ(plain.mtp_layers, 0);
+    EXPECT_EQ(predicting.mtp_layers, 2);
+    EXPECT_TRUE(predicting.mtp_repeated);
+}
+
 TEST(GivenModel, IsHeldAgainstNoParserThatSwiftDoesNotRun) {
     // arguments.py refuses multi-token prediction of gated delta nets, and asks for CUDA_DEVICE_MAX_CONNECTIONS, which ms-swift sets.
-    const Job job = read_megatron_text(
-        "megatron sft --model Qwen/Qwen3.5-35B-A3B --tensor_model_parallel_size 2 --max_length 4096 --mtp_num_layers 1", "sft.sh",
-        beside("qwen3.5-35b-a3b"));
+    const Job job =
+        read_megatron_text("megatron sft --model Qwen/Qwen3.5-35B-A3B --tensor_model_parallel_size 2 --max_length 4096 --mtp_num_layers 1",
+                           "sft.sh", beside("qwen3.5-35b-a3b"));
     EXPECT_EQ(job.model.mtp_layers, 1);
     EXPECT_THAT(job.flags.of_environment, ::testing::IsEmpty());
 }
