@@ -20,7 +20,7 @@ struct Launcher {
     std::string_view framework;
     std::string_view set;         ///< flags that its code sets, without values; separated by blanks
     std::string_view set_valued;  ///< flags with a value, "seq-length=4096": its defaults
-    std::string_view dropped;     ///< its own flags that change no prediction
+    std::string_view dropped;     ///< its own flags that change no prediction; "vllm-*": all that begin so
 };
 
 // Sources: _set_default_megatron_args in slime/backends/megatron_utils/arguments.py of THUDM/slime (1cddc5d3), which miles has, too;
@@ -29,15 +29,21 @@ struct Launcher {
 constexpr std::array kLaunchers{
     Launcher{"slime", "bf16 use-distributed-optimizer", "seq-length=4096", ""},
     Launcher{"miles", "bf16 use-distributed-optimizer", "seq-length=4096", ""},
-    Launcher{"ms-swift", "bf16 use-distributed-optimizer moe-grouped-gemm",
-             "recompute-granularity=selective micro-batch-size=1 global-batch-size=16 expert-tensor-parallel-size=1 "
-             "moe-token-dispatcher-type=alltoall moe-router-dtype=fp32",
-             "model model-type load template dataset cached-dataset system tuner-type train-type torch-dtype num-workers dataset-num-proc "
-             "dataloader-num-workers load-from-cache-file split-dataset-ratio max-epochs num-train-epochs save-interval save-steps "
-             "eval-steps logging-steps cached-val-dataset padding-free group-by-length save-strategy use-hf model-author model-name "
-             "output-dir add-version merge-lora no-save-optim no-save-rng "
-             "save-safetensors load-safetensors packing packing-cache streaming loss-scale freeze-vit freeze-aligner "
-             "vit-gradient-checkpointing vit-gradient-checkpointing-kwargs vit-lr aligner-lr model-kwargs"}};
+    Launcher{
+        "ms-swift", "bf16 use-distributed-optimizer moe-grouped-gemm",
+        "recompute-granularity=selective micro-batch-size=1 global-batch-size=16 expert-tensor-parallel-size=1 "
+        "moe-token-dispatcher-type=alltoall moe-router-dtype=fp32",
+        "model model-type load template dataset cached-dataset system tuner-type train-type torch-dtype num-workers dataset-num-proc "
+        "dataloader-num-workers load-from-cache-file split-dataset-ratio max-epochs num-train-epochs save-interval save-steps "
+        "eval-steps logging-steps cached-val-dataset padding-free group-by-length save-strategy use-hf model-author model-name "
+        "output-dir add-version merge-lora no-save-optim no-save-rng "
+        "save-safetensors load-safetensors packing packing-cache streaming loss-scale freeze-vit freeze-aligner "
+        "vit-gradient-checkpointing vit-gradient-checkpointing-kwargs vit-lr aligner-lr model-kwargs report-to stream load-data-args "
+        "save-total-limit truncation-strategy use-hf enable-thinking add-non-thinking-prefix beta rpo-alpha loss-type sft-alpha "
+        "desirable-weight undesirable-weight center-rewards-coefficient use-vllm vllm-* sleep-level reward-funcs temperature top-p top-k "
+        "log-completions log-rollout-offpolicy-metrics epsilon epsilon-high tau-pos tau-neg dynamic-sample overlong-filter "
+        "importance-sampling-level external-plugins num-generations steps-per-generation multi-turn-scheduler max-turns offload-bridge "
+        "lmbda gkd-logits-topk"}};
 
 std::string spelled(const std::string& word) {
     std::string flag = word.substr(0, word.find('='));
@@ -110,7 +116,9 @@ std::vector<std::string> renamed(const std::vector<std::string>& words, const La
     for (const std::string& word : words) {
         if (word.starts_with("--")) {
             const std::string flag = spelled(word);
-            drops = std::find(dropped.begin(), dropped.end(), flag.substr(2)) != dropped.end();
+            drops = std::any_of(dropped.begin(), dropped.end(), [name = flag.substr(2)](const std::string& one) {
+                return one.ends_with('*') ? name.starts_with(one.substr(0, one.size() - 1)) : name == one;
+            });
             const std::string_view now = !swift || drops              ? ""
                                          : flag == "--max-length"     ? "--seq-length"
                                          : flag == "--target-modules" ? "--lora-target-modules"

@@ -4,7 +4,7 @@
 
 // Source: megatron/training/arguments.py of Megatron-LM over its releases, and the dataclasses that it makes flags of (argument_utils.py,
 // d98e8a64). Forks: arguments.py of deepspeedai/Megatron-DeepSpeed, bigscience-workshop/Megatron-DeepSpeed, stanford-futuredata/megablocks,
-// swiss-ai/Megatron-LM, FlagOpen/FlagScale and THUDM/slime, and the configuration of AMD-AGI/Primus.
+// swiss-ai/Megatron-LM, FlagOpen/FlagScale, THUDM/slime and modelscope/ms-swift, and the configuration of AMD-AGI/Primus.
 
 namespace mgplan::formats {
 namespace {
@@ -16,6 +16,10 @@ constexpr std::array kNotComputedFlags{
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "communication overlapped further",
               "overlap-p2p-communication-warmup-flush overlap-param-gather-with-optimizer-step", Decides::nothing},
     FlagGroup{FlagArity::one, FlagEffect::not_computed, "dropout in front of adapters", "lora-dropout", Decides::nothing},
+    FlagGroup{FlagArity::one, FlagEffect::not_computed, "another model next to the trained one, pairs and generation (ms-swift)",
+              "rlhf-type teacher-model teacher-model-server max-completion-length", Decides::fit},
+    FlagGroup{FlagArity::one, FlagEffect::not_computed, "states moved to the host between phases (ms-swift)",
+              "offload-model offload-optimizer offload-teacher-model", Decides::nothing},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "fused adapters", "lora-fusion", Decides::nothing},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "residual connection in fp32", "fp32-residual-connection"},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "saved activations divided over tp", "distribute-saved-activations"},

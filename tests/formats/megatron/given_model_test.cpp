@@ -128,6 +128,16 @@ TEST(GivenModel, TakesSwitchesOfSwift) {
     EXPECT_TRUE(read(" --train_type full").training->megatron.rope_fusion) << "ms-swift 3 has Megatron-LM's defaults";
 }
 
+TEST(GivenModel, SaysWhatOfSwiftsPreferenceTrainingIsNotPredicted) {
+    const Job job = read_megatron_text(
+        "megatron rlhf --rlhf_type grpo --model Qwen/Qwen3-8B --max_length 4096 --beta 0.1 --use_vllm true --vllm_mode colocate "
+        "--vllm_gpu_memory_utilization 0.4 --num_generations 8 --reward_funcs accuracy format --temperature 1.0 --offload_model true",
+        "grpo.sh", beside("qwen3-8b"));
+    EXPECT_THAT(job.flags.unknown, ::testing::IsEmpty());
+    EXPECT_THAT(job.flags.not_computed,
+                Contains(::testing::Field(&FlagNotComputed::feature, HasSubstr("another model next to the trained one"))));
+}
+
 TEST(GivenModel, TakesLayersOfMultiTokenPrediction) {
     const ModelSpec plain = read_megatron_text(kLayout, "job.sh", beside("llama3-8b")).model;
     const ModelSpec predicting =
