@@ -40,7 +40,7 @@ constexpr std::array kFrameworks{
     FrameworkSigns{"MaxText", "configuration", "",
                    "base_emb_dim= base_num_decoder_layers= ici_fsdp_parallelism= ici_tensor_parallelism= dcn_data_parallelism= "
                    "MaxText* maxtext*",
-                   "its meshes are made for TPUs"},
+                   "its meshes are those of JAX"},
     FrameworkSigns{"nanotron", "configuration", "parallelism= tokens=", "is_llama_config= model_config= sequence_length="},
     FrameworkSigns{"OLMo-core", "configuration", "", "olmo_core.*"},
     FrameworkSigns{"gpt-neox", "configuration", "", "pipe_parallel_size= pipe-parallel-size= gpt_j_residual= gpt-j-residual= deepy.py"},
