@@ -23,7 +23,7 @@ std::vector<std::int64_t> widths_of_layers(Composer& c) {
     return {};
 }
 
-void add_equal_layers(Composer& c, const Parts& parts) {
+void add_equal_layers(Composer& c, const LayerPiece& parts) {
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) c.add_layer("attention+mlp", parts);
 }
 
@@ -38,63 +38,65 @@ void compose_gpt_neo(Composer& c) {
     final_norm_has_bias(c);
     c.model().position = PositionEmbedding::learned;
     add_equal_layers(
-        c, {c.layer_norm(2), c.attention({{"output_bias", 1}}), c.mlp(c.number_or({"intermediate_size"}, 4 * c.hidden()), false, true)});
+        c, {c.layer_norm(2), c.attention({.output_bias = true}), c.mlp(c.number_or({"intermediate_size"}, 4 * c.hidden()), false, true)});
 }
 
 /// Norms without weights, the final one included.
 void compose_nanochat(Composer& c) {
     c.without_final_norm();
-    const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0;
-    add_equal_layers(c, {c.attention({{"qkv_bias", biased}, {"output_bias", biased}}), c.mlp(c.number({"intermediate_size"}), false)});
+    const bool biased = c.flag({"attention_bias"}, false);
+    add_equal_layers(c, {c.attention({.qkv_bias = biased, .output_bias = biased}), c.mlp(c.number({"intermediate_size"}), false)});
     c.leave_out("norms without weights");
 }
 
 void compose_persimmon(Composer& c) {
     final_norm_has_bias(c);
-    const std::int64_t normed = c.flag({"qk_layernorm"}, true) ? 1 : 0;
-    add_equal_layers(c, {c.layer_norm(2), c.attention({{"qkv_bias", 1}, {"output_bias", 1}, {"qk_norm", normed}, {"qk_norm_bias", normed}}),
-                         c.mlp(c.number({"intermediate_size"}), false, true)});
+    const bool normed = c.flag({"qk_layernorm"}, true);
+    add_equal_layers(
+        c,
+        {c.layer_norm(2),
+         c.attention(
+             {.qk_norm = normed ? QkNorm::shared_by_heads : QkNorm::none, .qk_norm_bias = normed, .qkv_bias = true, .output_bias = true}),
+         c.mlp(c.number({"intermediate_size"}), false, true)});
 }
 
 /// A norm in front of the output projection, and one in front of the MLP's second matrix.
 void compose_bitnet(Composer& c) {
     const std::int64_t width = c.number({"intermediate_size"});
-    const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0;
-    add_equal_layers(c, {c.norm(3), c.attention({{"qkv_bias", biased}, {"output_bias", biased}}), c.mlp(width),
-                         Composer::part("norm", {{"width", width}})});
+    const bool biased = c.flag({"attention_bias"}, false);
+    add_equal_layers(c, {c.norm(3), c.attention({.qkv_bias = biased, .output_bias = biased}), c.mlp(width), c.norm_over(width)});
 }
 
 /// Two softmaxes, one subtracted from the other, with four vectors that weigh it.
 void compose_diffllama(Composer& c) {
-    const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0;
-    add_equal_layers(c, {c.norm(2), c.attention({{"qkv_bias", biased}, {"output_bias", biased}}), c.values(4 * c.model().head_dim),
+    const bool biased = c.flag({"attention_bias"}, false);
+    add_equal_layers(c, {c.norm(2), c.attention({.qkv_bias = biased, .output_bias = biased}), c.values(4 * c.model().head_dim),
                          c.mlp(c.number({"intermediate_size"}))});
 }
 
 void compose_xglm(Composer& c) {
     final_norm_has_bias(c);
-    add_equal_layers(c, {c.layer_norm(2), c.attention({{"qkv_bias", 1}, {"output_bias", 1}}), c.mlp(c.number({"ffn_dim"}), false, true)});
+    add_equal_layers(c, {c.layer_norm(2), c.attention({.qkv_bias = true, .output_bias = true}), c.mlp(c.number({"ffn_dim"}), false, true)});
 }
 
 /// A mask that follows from the values, trained factors of both residual paths, and, with is_moe, experts of one row each besides the MLP.
 void compose_doge(Composer& c) {
-    const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0, groups = c.model().kv_heads;
-    Parts parts{c.norm(2),
-                c.attention({{"qk_norm", 1}, {"qkv_bias", biased}, {"output_bias", biased}}),
-                c.linear(groups * c.model().head_dim, groups, biased != 0),
-                c.values(groups),  // the mask
-                c.mlp(c.number({"intermediate_size"}), true, c.flag({"mlp_bias"}, false)),
-                c.values(2 * c.hidden())};
+    const bool biased = c.flag({"attention_bias"}, false);
+    const std::int64_t groups = c.model().kv_heads;
+    LayerPiece parts{c.norm(2),
+                     c.attention({.qk_norm = QkNorm::shared_by_heads, .qkv_bias = biased, .output_bias = biased}),
+                     c.linear(groups * c.model().head_dim, groups, biased),
+                     c.values(groups),  // the mask
+                     c.mlp(c.number({"intermediate_size"}), true, c.flag({"mlp_bias"}, false)),
+                     c.values(2 * c.hidden())};
     (void)c.number_or({"keep_window_size"}, 0);
     const std::int64_t experts = c.number_or({"num_experts"}, 1), top_k = c.number_or({"num_experts_per_tok"}, 1);
     const bool mixture = c.flag({"is_moe"}, false);
     if (mixture) {
         // Each expert is the pair of two of sqrt(experts) keys, which the router scores.
         const auto keys = static_cast<std::int64_t>(std::floor(std::sqrt(static_cast<double>(experts))));
-        LayerPart rows = c.experts(experts, top_k, 1, false);
-        rows.sizes["router"] = 0;
-        parts.push_back(std::move(rows));
-        parts.push_back(c.linear(c.hidden(), 2 * keys));
+        parts.add(c.experts({.experts = experts, .top_k = top_k, .width = 1, .gated = false, .router = false}));
+        parts.add(c.linear(c.hidden(), 2 * keys));
     }
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) c.add_layer(mixture ? "attention+mlp and moe" : "attention+mlp", parts);
 }
@@ -104,7 +106,7 @@ void compose_openai_gpt(Composer& c) {
     final_norm_has_bias(c);
     c.without_final_norm();
     c.model().position = PositionEmbedding::learned;
-    add_equal_layers(c, {c.layer_norm(2), c.attention({{"qkv_bias", 1}, {"output_bias", 1}}), c.mlp(4 * c.hidden(), false, true)});
+    add_equal_layers(c, {c.layer_norm(2), c.attention({.qkv_bias = true, .output_bias = true}), c.mlp(4 * c.hidden(), false, true)});
 }
 
 /// Llama 3.2 Vision: some layers attend to the picture alone, with norms of each head and a trained gate in front of both additions; eight
@@ -113,15 +115,15 @@ void compose_mllama(Composer& c) {
     std::vector<std::int64_t> listed = c.config().integers("cross_attention_layers", 0, ModelLimits::layers);
     if (c.config().list("cross_attention_layers") == nullptr) listed = {3, 8, 13, 18, 23, 28, 33, 38};  // of its class
     const std::set<std::int64_t> crossing(listed.begin(), listed.end());
-    const LayerPart mlp = c.mlp(c.number({"intermediate_size"}));
+    const LayerPiece mlp = c.mlp(c.number({"intermediate_size"}));
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
         if (crossing.contains(layer))
-            c.add_layer("attention to pictures+mlp", {c.norm(2), c.attention({{"qk_norm", 1}}), mlp, c.values(2)});
+            c.add_layer("attention to pictures+mlp", {c.norm(2), c.attention({.qk_norm = QkNorm::shared_by_heads}), mlp, c.values(2)});
         else
             c.add_layer("attention+mlp", {c.norm(2), c.attention(), mlp});
     }
     constexpr std::int64_t kMoreWords = 8;
-    c.add_beside(Composer::part("table", {{"rows", kMoreWords}, {"width", c.hidden()}}));
+    c.add_beside(c.table(kMoreWords, c.hidden()));
 }
 
 /// A llama, but for a scale of the MLP's input that the delay of its transcription decides, through 32 values.
@@ -133,11 +135,12 @@ void compose_voxtral_realtime(Composer& c) {
 
 namespace {
 
-/// activation_sparsity_pattern: the share of zeros to which each layer's gate is cut, in millionths; not stated, 0.95 in the first ten of
-/// more than ten layers.
-std::vector<std::int64_t> gate_cuts(Composer& c) {
-    constexpr std::int64_t kSparseLayers = 10, kUsual = 950'000;
-    std::vector<std::int64_t> cuts(static_cast<std::size_t>(c.layers()), 0);
+/// activation_sparsity_pattern: the share of zeros to which each layer's gate is cut, in whole millionths; not stated, 0.95 in the first
+/// ten of more than ten layers.
+std::vector<double> gate_cuts(Composer& c) {
+    constexpr std::int64_t kSparseLayers = 10;
+    constexpr double kUsual = 0.95;
+    std::vector<double> cuts(static_cast<std::size_t>(c.layers()), 0);
     const auto* const stated = c.config().list("activation_sparsity_pattern");
     if (stated == nullptr) {
         if (c.layers() > kSparseLayers) std::fill_n(cuts.begin(), kSparseLayers, kUsual);
@@ -154,7 +157,7 @@ std::vector<std::int64_t> gate_cuts(Composer& c) {
             c.config().problem("activation_sparsity_pattern holds something that is no share of zeros; give numbers from 0 to below 1");
             break;
         }
-        cuts[i] = std::llround(share * 1e6);
+        cuts[i] = std::round(share * 1e6) / 1e6;
     }
     return cuts;
 }
@@ -195,18 +198,17 @@ void compose_opt(Composer& c) {
     if (!in_front || removed) c.without_final_norm();
     const bool biased = c.flag({"enable_bias"}, true);
     c.model().ffn = std::clamp<std::int64_t>(c.number({"ffn_dim"}), 1, ModelLimits::ffn);
-    add_equal_layers(c, {c.layer_norm(2), c.attention({{"qkv_bias", biased ? 1 : 0}, {"output_bias", biased ? 1 : 0}}),
-                         c.mlp(c.model().ffn, false, biased)});
+    add_equal_layers(c, {c.layer_norm(2), c.attention({.qkv_bias = biased, .output_bias = biased}), c.mlp(c.model().ffn, false, biased)});
 }
 
 /// Several streams (AltUp), a low-rank bypass (LAuReL), inputs of each layer from a table of their own, keys and values of the last
 /// layers taken over from earlier ones, gates cut to their largest values.
 void compose_gemma3n(Composer& c) {
-    const auto positive = [&](std::string_view field) { return c.config().integer({field}, 1, ModelLimits::part_size); };
-    const std::int64_t streams = positive("altup_num_inputs"), own = positive("hidden_size_per_layer_input"),
-                       words = positive("vocab_size_per_layer_input"), rank = positive("laurel_rank");
+    const std::int64_t streams = c.size({"altup_num_inputs"}), own = c.size({"hidden_size_per_layer_input"}),
+                       words = c.size({"vocab_size_per_layer_input"}), rank = c.size({"laurel_rank"});
     const std::int64_t shared = c.number_or({"num_kv_shared_layers"}, 0), window = c.number_or({"sliding_window"}, 512);
-    const std::vector<std::int64_t> widths = widths_of_layers(c), cuts = gate_cuts(c);
+    const std::vector<std::int64_t> widths = widths_of_layers(c);
+    const std::vector<double> cuts = gate_cuts(c);
     const std::vector<bool> full = full_layers_of_gemma3n(c, shared);
     if (widths.empty() || !c.config().problems().empty()) return;
     if (!c.flag({"altup_correct_scale"}, true))
@@ -214,29 +216,31 @@ void compose_gemma3n(Composer& c) {
     c.set_activation({"hidden_activation"}, Activation::gelu);
     c.model().embedding_multiplier = std::sqrt(static_cast<double>(c.hidden()));
     c.model().logit_softcap = c.config().real_or({"final_logit_softcapping"}, 0, 0, ModelLimits::multiplier);
-    LayerPart norms = c.norm(2);
-    norms.sizes["behind"] = 2;  // and in front
+    const bool biased = c.flag({"attention_bias"}, false);
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
         const auto i = static_cast<std::size_t>(layer);
         const bool takes_over = layer >= c.layers() - shared;
-        LayerPart part = Composer::part("gemma3n_layer", {{"heads", c.model().heads},
-                                                          {"kv_heads", c.model().kv_heads},
-                                                          {"head_dim", c.model().head_dim},
-                                                          {"shares_kv", takes_over ? 1 : 0},
-                                                          {"window", full[i] ? 0 : window},
-                                                          {"input", own},
-                                                          {"input_rows", words},
-                                                          {"bypass", rank},
-                                                          {"streams", streams},
-                                                          {"width", widths[i]},
-                                                          {"cut_millionths", cuts[i]},
-                                                          {"bias", c.flag({"attention_bias"}, false) ? 1 : 0}});
+        const Gemma3nLayer whole{.attention = {.heads = c.model().heads,
+                                               .kv_heads = c.model().kv_heads,
+                                               .head_dim = c.model().head_dim,
+                                               .shares_kv = takes_over,
+                                               .bias = biased,
+                                               .layer_input_width = own,
+                                               .layer_input_rows = words,
+                                               .bypass_rank = rank},
+                                 .mlp = {.width = widths[i], .activation = c.model().activation},
+                                 .mlp_zero_share = cuts[i],
+                                 .streams = streams};
         c.add_layer(std::string(full[i] ? "attention" : "window attention") + (takes_over ? " with other layers' keys" : "") +
                         (cuts[i] > 0 ? "+cut mlp" : "+mlp"),
-                    {norms, c.activated(std::move(part))});
+                    {c.norms_around(2), c.mixer(whole, full[i] ? 0 : window)});
     }
-    if (streams > 1) c.add_beside(Composer::part("stream_ends", {{"streams", streams}}));
-    c.add_beside(Composer::part("layer_input_norm", {{"width", own}}));
+    if (streams > 1) {
+        LayerPiece ends;  // a matrix at either end for each stream but the first
+        ends.tensors.push_back({"streams.weight", {c.hidden(), c.hidden()}, 2 * (streams - 1), 2 * (streams - 1)});
+        c.add_read_by_layers(ends);
+    }
+    c.add_read_by_layers(c.norm_over(own));
 }
 
 namespace {
@@ -272,31 +276,29 @@ Gemma4Layer gemma4_layer(Composer& c, std::int64_t layer, const std::vector<std:
 
 /// The MLP of a layer and, with experts, these in parallel (Gemma4TextDecoderLayer): the MLP as a shared expert, after the layer's norm;
 /// the router and the experts each after a norm of their own, and norms after both.
-Parts gemma4_feed_forward(Composer& c, std::int64_t width, std::int64_t experts) {
-    const LayerPart mlp = c.activated(c.mlp(width));
-    if (experts == 0) return {mlp};
-    const LayerPart chosen = c.activated(c.experts(experts, c.number({"top_k_experts"}), c.number({"moe_intermediate_size"})));
-    if (!c.model().moe) c.describe_mixture(chosen, width, false);
-    if (c.model().moe) c.model().moe->branch_norms = true;
-    return {chosen, mlp, c.norm(4), c.values(experts)};
+LayerPiece gemma4_feed_forward(Composer& c, std::int64_t width, std::int64_t experts) {
+    if (experts == 0) return c.typed_mlp(width);
+    return c.mixture({.experts = experts,
+                      .top_k = c.number({"top_k_experts"}),
+                      .expert_ffn = c.number({"moe_intermediate_size"}),
+                      .shared_ffn = width,
+                      .branch_norms = true});
 }
 
-/// Parts of the layers of Gemma 4; `input`: width of their inputs, 0 none.
-Parts gemma4_parts(Composer& c, const Gemma4Layer& one, bool same, std::int64_t input, std::int64_t experts) {
-    PartSizesGiven sizes{{"heads", c.model().heads},
-                         {"kv_heads", one.groups},
-                         {"head_dim", one.head_dim},
-                         {"shares_kv", one.takes_over ? 1 : 0},
-                         {"key_is_value", one.full && same ? 1 : 0},
-                         {"bias", c.flag({"attention_bias"}, false) ? 1 : 0},
-                         {"window", one.full ? 0 : c.number_or({"sliding_window"}, 512)}};
+/// A layer of Gemma 4; `input`: width of its inputs, 0 none.
+LayerPiece gemma4_pieces(Composer& c, const Gemma4Layer& one, bool same, std::int64_t input, std::int64_t experts) {
+    GemmaAttention attention{.heads = c.model().heads,
+                             .kv_heads = one.groups,
+                             .head_dim = one.head_dim,
+                             .shares_kv = one.takes_over,
+                             .key_is_value = one.full && same,
+                             .bias = c.flag({"attention_bias"}, false)};
+    const std::int64_t window = one.full ? 0 : c.number_or({"sliding_window"}, 512);
     if (input > 0) {
-        sizes["input"] = input;
-        sizes["input_rows"] = c.number({"vocab_size_per_layer_input"});
+        attention.layer_input_width = input;
+        attention.layer_input_rows = c.number({"vocab_size_per_layer_input"});
     }
-    LayerPart norms = c.norm(4);
-    norms.sizes["behind"] = 2;  // and in front
-    return joined({{std::move(norms), Composer::part("gemma_attention", sizes)}, gemma4_feed_forward(c, one.width, experts)});
+    return {c.norms_around(4), c.mixer(attention, window), gemma4_feed_forward(c, one.width, experts)};
 }
 
 }  // namespace
@@ -315,9 +317,9 @@ void compose_gemma4(Composer& c) {
         const Gemma4Layer one = gemma4_layer(c, layer, types);
         const std::string name =
             std::string(one.full ? "attention" : "window attention") + (one.takes_over ? " with other layers' keys" : "");
-        c.add_layer(name + (experts > 0 ? "+mlp and moe" : "+mlp"), gemma4_parts(c, one, same, own, experts));
+        c.add_layer(name + (experts > 0 ? "+mlp and moe" : "+mlp"), gemma4_pieces(c, one, same, own, experts));
     }
-    if (own > 0) c.add_beside(Composer::part("layer_input_norm", {{"width", own}}));
+    if (own > 0) c.add_read_by_layers(c.norm_over(own));
 }
 
 }  // namespace mgplan::formats

@@ -22,18 +22,18 @@ std::int64_t shared_experts_of(Composer& c) {
 
 /// Layers of `mixer` and norms, with an MLP or with experts and shared ones; `router_values`: values on top of each router's map. Layers of
 /// `chosen` have `more` after their mixer.
-void add_sparse_layers(Composer& c, const Parts& mixer, const std::string& name, const std::vector<bool>& sparse,
-                       std::int64_t router_values, const std::vector<bool>& chosen = {}, const Parts& more = {}) {
+void add_sparse_layers(Composer& c, const LayerPiece& mixer, const std::string& name, const std::vector<bool>& sparse,
+                       std::int64_t router_values, const std::vector<bool>& chosen = {}, const LayerPiece& more = {}) {
     const Aliases kOwnWidth{"moe_intermediate_size"}, kDenseWidth{"intermediate_size"};
     const std::int64_t experts = experts_of(c), width = c.number(c.config().has(kOwnWidth) ? kOwnWidth : kDenseWidth);
     const std::int64_t shared = c.number_or({"shared_expert_intermediate_size", "shared_intermediate_size"}, shared_experts_of(c) * width);
-    Parts mixture{c.experts(experts, top_k_of(c), width)};
-    if (shared > 0) mixture.push_back(c.mlp(shared));
-    if (router_values > 0) mixture.push_back(c.values(router_values));
+    LayerPiece mixture{c.experts(experts, top_k_of(c), width)};
+    if (shared > 0) mixture.add(c.mlp(shared));
+    if (router_values > 0) mixture.add(c.values(router_values));
     for (std::size_t layer = 0; layer < sparse.size(); ++layer) {
         const bool moe = sparse[layer], adds = layer < chosen.size() && chosen[layer];
-        const Parts feed_forward = moe ? mixture : Parts{c.mlp(c.number({"intermediate_size"}))};
-        c.add_layer(name + (moe ? "+moe" : "+mlp"), joined({mixer, adds ? more : Parts{}, feed_forward}));
+        const LayerPiece feed_forward = moe ? mixture : LayerPiece{c.mlp(c.number({"intermediate_size"}))};
+        c.add_layer(name + (moe ? "+moe" : "+mlp"), {mixer, adds ? more : LayerPiece{}, feed_forward});
     }
 }
 
@@ -48,13 +48,13 @@ std::vector<bool> every_layer(Composer& c) {
 void compose_sparse_decoder(Composer& c) {
     const std::string_view type = c.model().type;
     const std::int64_t heads = c.model().heads, experts = experts_of(c), hidden = c.hidden();
-    const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0;
+    const bool biased = c.flag({"attention_bias"}, false);
     const bool four_norms = type == "afmoe" || type == "beam" || type == "kolibri1";
-    const PartSizesGiven sizes{{"qk_norm", 1}, {"qkv_bias", biased}, {"output_bias", biased}};
-    Parts mixer{c.norm(four_norms ? 4 : 2), c.attention(sizes)};
-    if (type == "afmoe" || type == "beam") mixer.push_back(c.linear(hidden, heads * c.model().head_dim));  // gate of the output
-    if (type == "beam") mixer.push_back(c.values(heads));
-    if (type == "laguna") mixer.push_back(c.linear(hidden, c.flag({"gating"}, true) ? heads : heads * c.model().head_dim));
+    const CountedAttention sizes{.qk_norm = QkNorm::shared_by_heads, .qkv_bias = biased, .output_bias = biased};
+    LayerPiece mixer{c.norm(four_norms ? 4 : 2), c.attention(sizes)};
+    if (type == "afmoe" || type == "beam") mixer.add(c.linear(hidden, heads * c.model().head_dim));  // gate of the output
+    if (type == "beam") mixer.add(c.values(heads));
+    if (type == "laguna") mixer.add(c.linear(hidden, c.flag({"gating"}, true) ? heads : heads * c.model().head_dim));
     if (c.flag({"mlp_bias"}, false))
         c.config().problem("mlp_bias = true is not described by any layer of model_type '{}' here; give false", type);
     const bool counts_bias = type == "afmoe" || type == "laguna";
@@ -65,9 +65,9 @@ void compose_sparse_decoder(Composer& c) {
 /// LayerNorm with biases, and an output layer that may have one.
 void compose_phimoe(Composer& c) {
     c.model().normalization = Normalization::layer_norm;
-    const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0;
+    const bool biased = c.flag({"attention_bias"}, false);
     if (c.flag({"lm_head_bias"}, false) && !c.model().labels) c.add_beside(c.values(c.model().vocab));
-    add_sparse_layers(c, {c.layer_norm(2), c.attention({{"qkv_bias", biased}, {"output_bias", biased}})}, "attention", every_layer(c), 0);
+    add_sparse_layers(c, {c.layer_norm(2), c.attention({.qkv_bias = biased, .output_bias = biased})}, "attention", every_layer(c), 0);
 }
 
 // configuration_glm_moe_dsa.py; Mistral Large 4 has the same fields.
@@ -109,24 +109,24 @@ void compose_indexed_latent(Composer& c) {
     (void)c.words_of_layers("layer_types");
     const std::vector<bool> own = layers_with_indexers(c.config(), c.layers());
     const std::vector<bool> sparse = c.sparse_layers(c.number_or({"first_k_dense_replace"}, 3));
-    const Parts alone{c.norm(2), c.latent_attention()};
-    add_sparse_layers(c, alone, "latent_attention", sparse, 0, own, Parts{c.indexer()});
+    const LayerPiece alone{c.norm(2), c.latent_attention()};
+    add_sparse_layers(c, alone, "latent_attention", sparse, 0, own, LayerPiece{c.indexer()});
 }
 
 /// Windows with heads, sinks and a base of their own; values narrower than keys.
 void compose_mimo_flash(Composer& c) {
     const std::int64_t groups = c.model().kv_heads, v_dim = c.number({"v_head_dim"});
     const std::int64_t window_groups = c.number_or({"swa_num_key_value_heads"}, 2 * groups);
-    const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0;
+    const bool biased = c.flag({"attention_bias"}, false);
     const std::vector<std::string> types = c.words_of_layers("layer_types", {"full_attention", "sliding_attention"});
     const std::vector<bool> sparse = c.sparse_layers(c.number_or({"first_k_dense_replace"}, 1));
     const std::int64_t width = c.number({"moe_intermediate_size"});
-    const LayerPart mixture = c.experts(experts_of(c), top_k_of(c), width), dense = c.mlp(c.number({"intermediate_size"}));
+    const LayerPiece mixture = c.experts(experts_of(c), top_k_of(c), width), dense = c.mlp(c.number({"intermediate_size"}));
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
         const auto at = static_cast<std::size_t>(layer);
         const bool window = !types.empty() && types[at] == "sliding_attention";
-        const LayerPart attention = c.attention(
-            {{"kv_heads", window ? window_groups : groups}, {"v_head_dim", v_dim}, {"sinks", window ? 1 : 0}, {"qkv_bias", biased}});
+        const LayerPiece attention =
+            c.attention({.kv_heads = window ? window_groups : groups, .v_head_dim = v_dim, .sinks = window, .qkv_bias = biased});
         c.add_layer(std::string(window ? "window attention" : "attention") + (sparse[at] ? "+moe" : "+mlp"),
                     {c.norm(2), attention, sparse[at] ? mixture : dense});
     }

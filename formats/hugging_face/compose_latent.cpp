@@ -6,7 +6,6 @@
 #include <fmt/core.h>
 
 #include "formats/hugging_face/composer.hpp"
-#include "plan/parts/layer_parts.hpp"
 
 namespace mgplan::formats {
 namespace {
@@ -65,10 +64,6 @@ std::int64_t rate_of(Composer& c, std::string_view kind, std::string_view older,
     return std::max<std::int64_t>(1, c.number_or({older}, rate));
 }
 
-LayerPart hyper_connection(std::int64_t streams, std::int64_t maps, std::int64_t scales, std::int64_t copies) {
-    return Composer::part("hyper_connection", {{"streams", streams}, {"maps", maps}, {"scales", scales}, {"copies", copies}});
-}
-
 /// Values of a head that rotary positions turn: partial_rotary_factor, else qk_rope_head_dim, else an eighth
 /// (configuration_deepseek_v4.py).
 std::int64_t turned_values(Composer& c) {
@@ -78,37 +73,27 @@ std::int64_t turned_values(Composer& c) {
 }
 
 /// Attention of DeepSeek-V4 for one word of its layer_types.
-LayerPart compressed_attention(Composer& c, const std::string& word) {
+LayerPiece compressed_attention(Composer& c, const std::string& word) {
     const ModelSpec& model = c.model();
-    const std::int64_t groups = c.number({"o_groups"}), width = model.heads * model.head_dim;
+    const std::int64_t groups = c.size({"o_groups"}), width = model.heads * model.head_dim;
     if (groups > 0 && width % groups != 0)
         c.config().problem("o_groups = {} does not divide {} heads of {}; give a divisor of {}", groups, model.heads, model.head_dim,
                            width);
-    LayerPart part = Composer::part("compressed_attention", {{"heads", model.heads},
-                                                             {"head_dim", model.head_dim},
-                                                             {"q_lora_rank", c.number({"q_lora_rank"})},
-                                                             {"groups", groups},
-                                                             {"group_rank", c.number({"o_lora_rank"})},
-                                                             {"window", c.number_or({"sliding_window"}, 0)},
-                                                             {"rotated", turned_values(c)}});
-    if (word == "heavily_compressed_attention") part.sizes["rate"] = rate_of(c, word, "compress_rate_hca", 128);
-    if (word != "compressed_sparse_attention") return part;
-    part.sizes["rate"] = rate_of(c, word, "compress_rate_csa", 4);
-    part.sizes["overlaps"] = 1;
-    part.sizes["index_heads"] = c.number({"index_n_heads"});
-    part.sizes["index_dim"] = c.number({"index_head_dim"});
-    part.sizes["index_top_k"] = c.number({"index_topk"});
-    return part;
-}
-
-LayerPart longcat_experts(Composer& c) {
-    LayerPart experts = c.experts(c.number({"n_routed_experts", "num_local_experts"}), c.number({"moe_topk", "num_experts_per_tok"}),
-                                  c.number({"expert_ffn_hidden_size", "moe_intermediate_size"}));
-    const std::int64_t zero = c.number_or({"zero_expert_num"}, 0);
-    experts.sizes["zero_experts"] = zero;
-    experts.sizes["idle_first"] = zero;
-    experts.sizes["router_bias"] = c.flag({"router_bias"}, false) ? 1 : 0;
-    return experts;
+    CompressedAttention attention{.heads = model.heads,
+                                  .head_dim = model.head_dim,
+                                  .rotary_dim = turned_values(c),
+                                  .q_lora_rank = c.size({"q_lora_rank"}),
+                                  .output_groups = std::max<std::int64_t>(1, groups),
+                                  .output_group_rank = c.size({"o_lora_rank"})};
+    if (word == "heavily_compressed_attention") attention.compression_rate = rate_of(c, word, "compress_rate_hca", 128);
+    if (word == "compressed_sparse_attention") {
+        attention.compression_rate = rate_of(c, word, "compress_rate_csa", 4);
+        attention.overlaps = true;
+        attention.index_heads = c.size({"index_n_heads"});
+        attention.index_head_dim = c.size({"index_head_dim"});
+        attention.index_top_k = c.number({"index_topk"});
+    }
+    return c.mixer(attention, c.number_or({"sliding_window"}, 0));
 }
 
 }  // namespace
@@ -118,13 +103,18 @@ LayerPart longcat_experts(Composer& c) {
 void compose_longcat_flash(Composer& c) {
     // Scales of the latents have no weights, and the class has them whatever these say.
     for (const auto* field : {"mla_scale_q_lora", "mla_scale_kv_lora"}) (void)c.flag({field}, true);
-    const LayerPart attention = c.latent_attention(), mlp = c.mlp(c.number({"ffn_hidden_size", "intermediate_size"}));
-    const LayerPart experts = longcat_experts(c);
-    const std::int64_t head = part_size(attention, "qk_nope") + part_size(attention, "qk_rope");
+    const LayerPiece attention = c.latent_attention(), mlp = c.mlp(c.number({"ffn_hidden_size", "intermediate_size"}));
+    const std::int64_t idle = c.number_or({"zero_expert_num"}, 0);
+    const LayerPiece experts = c.experts({.experts = c.number({"n_routed_experts", "num_local_experts"}),
+                                          .top_k = c.number({"moe_topk", "num_experts_per_tok"}),
+                                          .width = c.number({"expert_ffn_hidden_size", "moe_intermediate_size"}),
+                                          .router_bias = c.flag({"router_bias"}, false),
+                                          .zero_experts = idle,
+                                          .idle_first = idle});
+    const std::int64_t head = c.number({"qk_nope_head_dim"}) + c.number({"qk_rope_head_dim"});
     if (const std::int64_t stated = c.number_or({"qk_head_dim"}, head); stated != head)
         c.config().problem("qk_head_dim = {} is not the sum of qk_nope_head_dim and qk_rope_head_dim, {}; give that", stated, head);
-    if (const std::int64_t idle = part_size(experts, "idle_first"); idle > 0)
-        c.assume(fmt::format("first matrices of {} experts a layer counted that no token uses, for its class holds them", idle));
+    if (idle > 0) c.assume(fmt::format("first matrices of {} experts a layer counted that no token uses, for its class holds them", idle));
     for (std::int64_t layer = 0; layer < c.layers(); ++layer)
         c.add_layer("latent_attention+mlp, twice, beside moe", {c.norm(4), attention, mlp, attention, mlp, experts});
 }
@@ -137,30 +127,33 @@ void compose_deepseek_v4(Composer& c) {
     for (const auto* field : {"index_topk", "sliding_window", "n_shared_experts"}) (void)c.number_or({field}, 0);
     c.model().kv_heads = 1;
     c.set_activation({"hidden_act"}, Activation::silu);
-    const LayerPart shared = c.mlp(width, true, c.flag({"mlp_bias"}, false)), mixture = c.activated(c.experts(experts, chosen, width));
+    const bool mlp_bias = c.flag({"mlp_bias"}, false);
     const bool streamed =
         streams > 0 && streams <= ModelLimits::residual_streams && rounds > 0 && rounds <= ModelLimits::sinkhorn_iterations;
     if (streamed) c.model().hyper_connections = HyperConnections{.streams = streams, .sinkhorn_iterations = rounds, .learned_head = true};
     const std::vector<std::string> attentions = attention_of_layers(c), routers = words_from_the_front(c, "mlp_layer_types");
     const std::int64_t by_table = c.number_or({"num_hash_layers"}, 3);
     if (!c.config().problems().empty()) return;
-    c.describe_mixture(mixture, width, false);
+    // Biases of shared experts alone are nothing that a typed mixture has.
+    const Mixture sizes{.experts = experts, .top_k = chosen, .expert_ffn = width, .shared_ffn = width};
+    LayerPiece mixture = c.mixture(sizes);
+    if (mlp_bias) mixture = {c.experts(experts, chosen, width), c.mlp(width, true, true)};
     c.model().moe->expert_bias = true;  // in layers without a table that chooses experts (e_score_correction_bias)
     if (c.config().text_or({"scoring_func"}, "sqrtsoftplus") == "sqrtsoftplus")
         c.leave_out("scores of experts as roots of softplus (scoring_func)");
     if (const double limit = c.config().real_or({"swiglu_limit"}, 10, 0, ModelLimits::multiplier); limit > 0)
         c.leave_out(fmt::format("gates and values of MLPs cut at {:g} (swiglu_limit)", limit));
-    const Parts by_words{Composer::part("word_choice", {{"words", c.model().vocab}, {"top_k", chosen}})};
+    // Both halves choose from and give to the streams: a weight of each for either way, and one for each pair.
+    LayerPiece maps = c.hyper_connection(streams, (2 + streams) * streams, 3, 2), by_words = mixture;
+    if (streamed) maps.typed.emplace();  // the model's hyper-connections
+    if (by_words.typed) std::get<Mixture>(*by_words.typed->feed_forward).choosing_words = c.model().vocab;
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
         const auto at = static_cast<std::size_t>(layer);
         const bool table = routers.empty() ? layer < by_table : routers[at] == "hash_moe";
-        // Both halves choose from and give to the streams: a weight of each for either way, and one for each pair.
         c.add_layer(attentions[at] + (table ? "+moe by words" : "+moe"),
-                    joined({{c.norm(2), compressed_attention(c, attentions[at]), hyper_connection(streams, (2 + streams) * streams, 3, 2)},
-                            table ? by_words : Parts{},
-                            {mixture, shared}}));
+                    {c.norm(2), compressed_attention(c, attentions[at]), maps, table ? by_words : mixture});
     }
-    c.add_beside(hyper_connection(streams, streams, 1, 1));
+    c.add_read_by_layers(c.hyper_connection(streams, streams, 1, 1));
 }
 
 /// Attention with norms of each head, in some layers over blocks of keys that an indexer chooses; experts with one shared expert.
@@ -182,11 +175,10 @@ void compose_minimax_m3(Composer& c) {
     if (!mixtures.empty() && static_cast<std::int64_t>(mixtures.size()) != c.layers())
         c.config().problem("moe_layer_freq has {} entries for {} layers; give one entry per layer", mixtures.size(), c.layers());
     std::vector<std::string> feed_forwards = c.words_of_layers("mlp_layer_types", {"sparse", "dense"});
-    const LayerPart attention = c.attention({{"qk_norm", 1}});
-    const Parts indexer{c.linear(c.hidden(), heads * width), c.linear(c.hidden(), width),
-                        Composer::part("norm", {{"width", width}, {"copies", 2}})};
-    const LayerPart dense = c.mlp(c.number({"dense_intermediate_size"}));
-    const Parts mixture{
+    const LayerPiece attention = c.attention({.qk_norm = QkNorm::shared_by_heads});
+    const LayerPiece indexer{c.linear(c.hidden(), heads * width), c.linear(c.hidden(), width), c.norm_over(width, false, 2)};
+    const LayerPiece dense = c.mlp(c.number({"dense_intermediate_size"}));
+    const LayerPiece mixture{
         c.experts(c.number({"num_local_experts", "num_experts"}), c.number({"num_experts_per_tok"}), c.number({"intermediate_size"})),
         c.mlp(c.number({"shared_intermediate_size"}))};
     if (!c.config().problems().empty()) return;
@@ -195,7 +187,7 @@ void compose_minimax_m3(Composer& c) {
         const bool chooses = !types.empty() && types[at] == "minimax_m3_sparse";
         const bool moe = !feed_forwards.empty() ? feed_forwards[at] == "sparse" : mixtures.empty() || mixtures[at] == 1;
         c.add_layer(std::string(chooses ? "block-sparse attention" : "attention") + (moe ? "+moe" : "+mlp"),
-                    joined({{c.norm(2), attention}, chooses ? indexer : Parts{}, moe ? mixture : Parts{dense}}));
+                    LayerPiece{{c.norm(2), attention}, chooses ? indexer : LayerPiece{}, moe ? mixture : LayerPiece{dense}});
     }
 }
 
@@ -204,35 +196,35 @@ void compose_unlimited_ocr(Composer& c) {
     ModelSpec& model = c.model();
     model.head_dim = std::max<std::int64_t>(1, model.hidden / model.heads);  // whatever a file states
     const bool biased = c.flag({"attention_bias"}, false), mlp_biased = c.flag({"mlp_bias"}, false);
-    const LayerPart attention = c.attention({{"qkv_bias", biased ? 1 : 0}, {"output_bias", biased ? 1 : 0}});
+    const LayerPiece attention = c.attention({.qkv_bias = biased, .output_bias = biased});
     const std::int64_t width = c.number({"moe_intermediate_size"});
     const std::vector<std::string> types =
         c.words_of_layers("layer_types", {"full_attention", "sliding_attention", "reference_sliding_attention"});
     const std::vector<bool> sparse = c.sparse_layers(c.number_or({"first_k_dense_replace"}, 1));
-    const LayerPart dense = c.mlp(c.number({"intermediate_size"}), true, mlp_biased);
-    const Parts mixture{c.experts(c.number({"n_routed_experts", "num_experts"}), c.number({"num_experts_per_tok"}), width),
-                        c.mlp(width * c.number({"n_shared_experts"}), true, mlp_biased)};
+    const LayerPiece dense = c.mlp(c.number({"intermediate_size"}), true, mlp_biased);
+    const LayerPiece mixture{c.experts(c.number({"n_routed_experts", "num_experts"}), c.number({"num_experts_per_tok"}), width),
+                             c.mlp(width * c.number({"n_shared_experts"}), true, mlp_biased)};
     if (!c.config().problems().empty()) return;
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
         const auto at = static_cast<std::size_t>(layer);
         const bool full = !types.empty() && types[at] == "full_attention";
         c.add_layer(std::string(full ? "attention" : "window and prompt attention") + (sparse[at] ? "+moe" : "+mlp"),
-                    joined({{c.norm(2), attention}, sparse[at] ? mixture : Parts{dense}}));
+                    LayerPiece{{c.norm(2), attention}, sparse[at] ? mixture : LayerPiece{dense}});
     }
 }
 
 /// DeepSeek-V3, but for a norm of the output of each MoE layer's experts.
 void compose_axk1(Composer& c) {
-    const LayerPart attention = c.latent_attention(), dense = c.mlp(c.number({"intermediate_size"}));
+    const LayerPiece attention = c.latent_attention(), dense = c.mlp(c.number({"intermediate_size"}));
     const std::int64_t width = c.number({"moe_intermediate_size"});
-    const Parts mixture{c.experts(c.number({"n_routed_experts", "num_local_experts"}), c.number({"num_experts_per_tok"}), width),
-                        c.mlp(width * c.number({"n_shared_experts"})), c.norm()};
+    const LayerPiece mixture{c.experts(c.number({"n_routed_experts", "num_local_experts"}), c.number({"num_experts_per_tok"}), width),
+                             c.mlp(width * c.number({"n_shared_experts"})), c.norm()};
     const std::int64_t every = std::max<std::int64_t>(1, c.number_or({"moe_layer_freq"}, 1));
     const bool listed = c.config().list("mlp_layer_types") != nullptr;
     const std::vector<bool> sparse = c.sparse_layers(c.number_or({"first_k_dense_replace"}, 1));
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
         const bool moe = sparse[static_cast<std::size_t>(layer)] && (listed || layer % every == 0);
-        c.add_layer(moe ? "latent_attention+moe" : "latent_attention+mlp", joined({{c.norm(2), attention}, moe ? mixture : Parts{dense}}));
+        c.add_layer(moe ? "latent_attention+moe" : "latent_attention+mlp", {{c.norm(2), attention}, moe ? mixture : LayerPiece{dense}});
     }
 }
 
@@ -240,12 +232,12 @@ void compose_axk1(Composer& c) {
 /// layers of their own (indexer_types; else in the first, the second and every fourth after it).
 void compose_hy_v4(Composer& c) {
     const std::int64_t streams = c.number({"hc_mult"}), width = c.number({"moe_intermediate_size"});
-    const LayerPart attention = c.latent_attention();
-    const Parts mixer{c.norm(2), attention, c.linear(c.hidden(), c.model().heads * part_size(attention, "v_head_dim")),
-                      c.values(c.model().heads), hyper_connection(streams, 2 * streams, 2, 2)};
-    const Parts mixture{c.experts(c.number({"n_routed_experts", "num_local_experts"}), c.number({"num_experts_per_tok"}), width),
-                        c.mlp(width * c.number({"n_shared_experts"}))};
-    const LayerPart dense = c.mlp(c.number({"intermediate_size"}));
+    const LayerPiece attention = c.latent_attention();
+    const LayerPiece mixer{c.norm(2), attention, c.linear(c.hidden(), c.model().heads * c.number({"v_head_dim"})),
+                           c.values(c.model().heads), c.hyper_connection(streams, 2 * streams, 2, 2)};
+    const LayerPiece mixture{c.experts(c.number({"n_routed_experts", "num_local_experts"}), c.number({"num_experts_per_tok"}), width),
+                             c.mlp(width * c.number({"n_shared_experts"}))};
+    const LayerPiece dense = c.mlp(c.number({"intermediate_size"}));
     const std::vector<std::string> indexers = c.words_of_layers("indexer_types", {"full", "shared"});
     (void)c.words_of_layers("layer_types");
     (void)c.number_or({"index_topk"}, 0);
@@ -254,22 +246,23 @@ void compose_hy_v4(Composer& c) {
         const auto at = static_cast<std::size_t>(layer);
         const bool chooses = indexers.empty() ? layer == 0 || (layer - 1) % 4 == 0 : indexers[at] != "shared";
         c.add_layer(std::string(chooses ? "indexed latent_attention" : "latent_attention") + (sparse[at] ? "+moe" : "+mlp"),
-                    joined({mixer, chooses ? Parts{c.indexer()} : Parts{}, sparse[at] ? mixture : Parts{dense}}));
+                    LayerPiece{mixer, chooses ? LayerPiece{c.indexer()} : LayerPiece{}, sparse[at] ? mixture : LayerPiece{dense}});
     }
-    c.add_beside(hyper_connection(streams, streams, 1, 1));
+    c.add_beside(c.hyper_connection(streams, streams, 1, 1));
 }
 
 /// Cohere 2 with experts: both halves after one norm without a bias.
 void compose_cohere2_moe(Composer& c) {
-    const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0, width = c.number({"intermediate_size"});
+    const bool biased = c.flag({"attention_bias"}, false);
+    const std::int64_t width = c.number({"intermediate_size"});
     const std::int64_t shared = c.number_or({"num_shared_experts"}, 0), dense = c.number_or({"prefix_dense_intermediate_size"}, width);
-    const Parts mixer{c.norm(), c.attention({{"qkv_bias", biased}, {"output_bias", biased}})};
-    Parts mixture{c.experts(c.number({"num_experts"}), c.number({"num_experts_per_tok"}), width)};
-    if (shared > 0) mixture.push_back(c.mlp(shared * width));
+    const LayerPiece mixer{c.norm(), c.attention({.qkv_bias = biased, .output_bias = biased})};
+    LayerPiece mixture{c.experts(c.number({"num_experts"}), c.number({"num_experts_per_tok"}), width)};
+    if (shared > 0) mixture.add(c.mlp(shared * width));
     (void)c.words_of_layers("layer_types");
     c.model().logit_multiplier = c.config().real_or({"logit_scale"}, 0.0625, 1e-9, ModelLimits::multiplier);  // of its class
     for (const bool sparse : c.sparse_layers(c.number_or({"first_k_dense_replace"}, 0)))
-        c.add_layer(sparse ? "attention beside moe" : "attention beside mlp", joined({mixer, sparse ? mixture : Parts{c.mlp(dense)}}));
+        c.add_layer(sparse ? "attention beside moe" : "attention beside mlp", {mixer, sparse ? mixture : LayerPiece{c.mlp(dense)}});
 }
 
 }  // namespace mgplan::formats

@@ -15,10 +15,6 @@ namespace {
 
 constexpr std::string_view kExpertsPerToken = "num_experts_per_tok";
 
-LayerPart norms_over(std::int64_t width, bool biased = false, std::int64_t copies = 1) {
-    return Composer::part("norm", {{"width", width}, {"bias", biased ? 1 : 0}, {"copies", copies}});
-}
-
 bool is_prime(std::int64_t value) {
     if (value < 4) return value > 1;
     if (value % 2 == 0) return false;
@@ -84,7 +80,7 @@ std::set<std::int64_t> ngram_layers(Composer& c, const std::vector<bool>& delta)
 }
 
 /// The indexer of Qwen4-Exp's attention, without which the class cannot be built.
-Parts qwen4_indexer(Composer& c) {
+LayerPiece qwen4_indexer(Composer& c) {
     for (const std::string_view field :
          {"indexer_n_heads", "indexer_kv_heads", "indexer_head_dim", "indexer_budget", "indexer_compress_ratio"}) {
         if (!c.config().has({field}))
@@ -100,7 +96,7 @@ Parts qwen4_indexer(Composer& c) {
     if (keys != 1) c.config().problem("indexer_kv_heads = {} is another network than this type has; give 1", keys);
     if (budget % ratio != 0)
         c.config().problem("indexer_budget = {} is no multiple of indexer_compress_ratio = {}; give one that is", budget, ratio);
-    return {c.linear(c.hidden(), (heads + keys) * width), norms_over(width, false, 2)};
+    return {c.linear(c.hidden(), (heads + keys) * width), c.norm_over(width, false, 2)};
 }
 
 }  // namespace
@@ -123,45 +119,46 @@ void compose_qwen4_exp(Composer& c) {
     const std::int64_t width = c.number_or({"ple_embed_dim"}, hidden), taps = c.number({"ple_conv_kernel_size"});
     const NgramTables tables = spelled.empty() ? NgramTables{} : ngram_tables(c, std::ssize(spelled), width);
     const bool attends = std::find(delta.begin(), delta.end(), false) != delta.end();
-    const Parts indexer = attends ? qwen4_indexer(c) : Parts{};
-    const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0;
-    const Parts connections{norms_over(wide, false, 2), c.linear(wide, rank, false, 2), c.linear(rank, wide, false, 2),
-                            c.linear(wide, streams, false, 2)};
-    const Parts recurrent{Composer::part("gated_delta_net", {{"key_heads", c.number({"linear_num_key_heads"})},
-                                                             {"key_dim", c.number({"linear_key_head_dim"})},
-                                                             {"value_heads", c.number({"linear_num_value_heads"})},
-                                                             {"value_dim", c.number({"linear_value_head_dim"})},
-                                                             {"conv", c.number({"linear_conv_kernel_dim"})}})};
-    const Parts attention{c.attention({{"output_gate", 1}, {"qk_norm", 1}, {"qkv_bias", biased}, {"output_bias", biased}})};
-    const Parts mixture{c.experts(c.number({"num_experts"}), c.number({kExpertsPerToken}), c.number({"moe_intermediate_size"})),
-                        c.mlp(c.number({"shared_expert_intermediate_size"})), c.linear(hidden, 1)};
+    const LayerPiece indexer = attends ? qwen4_indexer(c) : LayerPiece{};
+    const bool biased = c.flag({"attention_bias"}, false);
+    const LayerPiece connections{c.norm_over(wide, false, 2), c.linear(wide, rank, false, 2), c.linear(rank, wide, false, 2),
+                                 c.linear(wide, streams, false, 2)};
+    const LayerPiece recurrent = c.mixer(GatedDeltaNet{.key_heads = c.size({"linear_num_key_heads"}),
+                                                       .key_dim = c.size({"linear_key_head_dim"}),
+                                                       .value_heads = c.size({"linear_num_value_heads"}),
+                                                       .value_dim = c.size({"linear_value_head_dim"}),
+                                                       .conv_taps = c.size({"linear_conv_kernel_dim"})});
+    const LayerPiece attention{
+        c.attention({.qk_norm = QkNorm::shared_by_heads, .output_gate = true, .qkv_bias = biased, .output_bias = biased})};
+    const LayerPiece mixture{c.experts(c.number({"num_experts"}), c.number({kExpertsPerToken}), c.number({"moe_intermediate_size"})),
+                             c.mlp(c.number({"shared_expert_intermediate_size"})), c.linear(hidden, 1)};
     if (!c.config().problems().empty()) return;
     auto rows = tables.rows.begin();
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
         const bool mixes = delta[static_cast<std::size_t>(layer)];
-        Parts own;
+        LayerPiece own;
         if (spelled.contains(layer))
-            own = {Composer::part("table", {{"rows", *rows++}, {"width", tables.width}, {"read", tables.heads}}), c.linear(width, wide),
-                   c.linear(width, hidden), norms_over(wide, false, 3), c.values(wide * taps)};
-        c.add_layer(std::string(mixes ? "gated_delta_net" : "indexed attention") + (own.empty() ? "+moe" : "+moe, rows of words"),
-                    joined({own, connections, mixes ? recurrent : joined({attention, indexer}), mixture}));
+            own = {c.table(*rows++, tables.width, tables.heads), c.linear(width, wide), c.linear(width, hidden),
+                   c.norm_over(wide, false, 3), c.values(wide * taps)};
+        c.add_layer(std::string(mixes ? "gated_delta_net" : "indexed attention") + (own.tensors.empty() ? "+moe" : "+moe, rows of words"),
+                    LayerPiece{own, connections, mixes ? recurrent : LayerPiece{attention, indexer}, mixture});
     }
     c.without_final_norm();
-    for (LayerPart& part : Parts{norms_over(wide), c.linear(wide, rank), c.linear(rank, wide)}) c.add_beside(std::move(part));
+    c.add_beside({c.norm_over(wide), c.linear(wide, rank), c.linear(rank, wide)});
 }
 
 namespace {
 
 /// Muse's attention has a gate of its output next to queries, keys and values, without a bias where they have one.
-Parts muse_attention(Composer& c) {
-    const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0;
+LayerPiece muse_attention(Composer& c) {
+    const bool biased = c.flag({"attention_bias"}, false);
     (void)c.words_of_layers("layer_types", {"full_attention", "sliding_attention"});
     if (const auto* bases = c.config().list("layer_rope_theta"); bases != nullptr && std::ssize(*bases) != c.layers())
         c.config().problem("layer_rope_theta has {} entries for {} layers; give one entry per layer, 0 for none", bases->size(),
                            c.layers());
     for (const auto* field : {"qk_scale_factor", "output_multiplier", "final_logit_softcapping", "post_norm_eps"})
         (void)c.config().real_or({field}, 0, 0, ModelLimits::multiplier);
-    return {c.attention({{"qkv_bias", biased}, {"output_bias", biased}}), c.linear(c.hidden(), c.model().heads * c.model().head_dim)};
+    return {c.attention({.qkv_bias = biased, .output_bias = biased}), c.linear(c.hidden(), c.model().heads * c.model().head_dim)};
 }
 
 }  // namespace
@@ -172,15 +169,17 @@ void compose_muse_spark(Composer& c) {
     const std::int64_t hidden = c.hidden(), narrow = c.number({"moe_hidden_size"});
     (void)c.config().real_or({"residual_gate_temperature"}, 0, 0, ModelLimits::multiplier);
     (void)c.config().real_or({"routed_scaling_factor"}, 1, 0, ModelLimits::routed_scaling);
-    const Parts attention = joined({{c.norm(3), c.values(2 * hidden)}, muse_attention(c)});
-    LayerPart experts = c.experts(c.number({"num_local_experts"}), c.number({kExpertsPerToken}), c.number({"moe_intermediate_size"}));
-    experts.sizes["in"] = narrow;
-    const Parts mixture{std::move(experts), c.linear(hidden, narrow), norms_over(narrow, false, 2), c.linear(narrow, hidden)};
-    const Parts dense{c.mlp(c.number({"intermediate_size"}))};
+    const LayerPiece attention{{c.norm(3), c.values(2 * hidden)}, muse_attention(c)};
+    const LayerPiece experts = c.experts({.experts = c.number({"num_local_experts"}),
+                                          .top_k = c.number({kExpertsPerToken}),
+                                          .width = c.number({"moe_intermediate_size"}),
+                                          .in = narrow});
+    const LayerPiece mixture{experts, c.linear(hidden, narrow), c.norm_over(narrow, false, 2), c.linear(narrow, hidden)};
+    const LayerPiece dense{c.mlp(c.number({"intermediate_size"}))};
     const std::vector<std::string> kinds = c.words_of_layers("mlp_layer_types", {"sparse", "dense"});
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
         const bool moe = kinds.empty() || kinds[static_cast<std::size_t>(layer)] == "sparse";
-        c.add_layer(moe ? "attention+moe" : "attention+mlp", joined({attention, moe ? mixture : dense}));
+        c.add_layer(moe ? "attention+moe" : "attention+mlp", {attention, moe ? mixture : dense});
     }
 }
 
@@ -189,7 +188,7 @@ bool has_attention_bias(ConfigParts& parts) {
 }
 
 void compose_muse_glimmer(Composer& c) {
-    const Parts layer = joined({{c.norm(4)}, muse_attention(c), {c.mlp(c.number({"intermediate_size"}))}});
+    const LayerPiece layer{{c.norm(4)}, muse_attention(c), {c.mlp(c.number({"intermediate_size"}))}};
     for (std::int64_t i = 0; i < c.layers(); ++i) c.add_layer("attention with biases but of its gate+mlp", layer);
 }
 
@@ -204,15 +203,16 @@ void compose_deepseek_ocr2(Composer& c) {
     if (!chosen)
         c.assume(fmt::format("{} is not given: no token can choose experts, and all count as active; give their number to plan the model",
                              kExpertsPerToken));
-    const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0, experts = c.number({"n_routed_experts", "num_experts"});
+    const bool biased = c.flag({"attention_bias"}, false);
+    const std::int64_t experts = c.number({"n_routed_experts", "num_experts"});
     const std::int64_t width = c.number({"moe_intermediate_size"}), shared = c.number({"n_shared_experts"}) * width;
-    const Parts attention{c.norm(2), c.attention({{"qkv_bias", biased}, {"output_bias", biased}})};
-    const Parts dense{c.mlp(c.number({"intermediate_size"}), true, mlp_bias)};
-    const Parts mixture = joined({{c.experts(experts, chosen ? c.number({kExpertsPerToken}) : experts, width)},
-                                  shared > 0 ? Parts{c.mlp(shared, true, mlp_bias)} : Parts{}});
+    const LayerPiece attention{c.norm(2), c.attention({.qkv_bias = biased, .output_bias = biased})};
+    const LayerPiece dense{c.mlp(c.number({"intermediate_size"}), true, mlp_bias)};
+    const LayerPiece mixture{{c.experts(experts, chosen ? c.number({kExpertsPerToken}) : experts, width)},
+                             shared > 0 ? LayerPiece{c.mlp(shared, true, mlp_bias)} : LayerPiece{}};
     const std::string name = chosen ? "attention+moe, biases of shared experts alone" : "attention+moe, no choice of experts";
     for (const bool moe : c.sparse_layers(c.number_or({"first_k_dense_replace"}, 0)))
-        c.add_layer(moe ? name : "attention+mlp", joined({attention, moe ? mixture : dense}));
+        c.add_layer(moe ? name : "attention+mlp", {attention, moe ? mixture : dense});
 }
 
 /// Zamba: Mamba whose heads have maps of the state each, and one block of attention and an MLP over stream and embeddings joined, whose
@@ -225,13 +225,13 @@ void compose_zamba(Composer& c) {
     const std::int64_t rank = step_rank(c, "mamba_dt_rank");
     const bool conv_bias = c.flag({"mamba_conv_bias"}, true), biased = c.flag({"mamba_proj_bias"}, false);
     // Maps of the state and of steps are divided in equal parts over the heads.
-    const Parts mamba{c.norm(),
-                      c.linear(hidden, 2 * inner, biased),
-                      c.values(inner * (taps + (conv_bias ? 1 : 0))),
-                      c.linear(inner, rank + 2 * state),
-                      c.linear(rank, inner, true),
-                      c.values(inner * (state + 1)),
-                      c.linear(inner, hidden, biased)};
+    const LayerPiece mamba{c.norm(),
+                           c.linear(hidden, 2 * inner, biased),
+                           c.values(inner * (taps + (conv_bias ? 1 : 0))),
+                           c.linear(inner, rank + 2 * state),
+                           c.linear(rank, inner, true),
+                           c.values(inner * (state + 1)),
+                           c.linear(inner, hidden, biased)};
     const std::int64_t period = c.config().integer({"attn_layer_period"}, 1, ModelLimits::layers);
     const std::int64_t offset = c.number({"attn_layer_offset"});
     std::vector<std::string> words = c.words_of_layers("layers_block_type", {"mamba", "linear_attention", "hybrid"});
@@ -243,8 +243,8 @@ void compose_zamba(Composer& c) {
     const std::int64_t wide = c.number_or({"attention_hidden_size"}, 2 * hidden), queries = c.model().heads, keys = c.model().kv_heads;
     const std::int64_t head_dim = c.number_or({"attention_head_dim", "head_dim"}, 2 * hidden / queries);
     if (!c.config().problems().empty()) return;
-    const Parts block{norms_over(wide), c.attention({{"heads", queries}, {"kv_heads", keys}, {"head_dim", head_dim}, {"in", wide}}),
-                      c.norm(), c.mlp(c.number({"intermediate_size"}))};
+    const LayerPiece block{c.norm_over(wide), c.attention({.heads = queries, .kv_heads = keys, .head_dim = head_dim, .in = wide}), c.norm(),
+                           c.mlp(c.number({"intermediate_size"}))};
     // transformers shares the block's weights where it shares those of words, and not elsewhere (get_expanded_tied_weights_keys).
     const bool tied = c.flag({"tie_word_embeddings"}, true);
     bool shares = false;
@@ -254,13 +254,13 @@ void compose_zamba(Composer& c) {
                                               : (layer - kFirst - 1) % period == offset;
         shares = shares || hybrid;
         c.add_layer(hybrid ? "mamba of several heads behind a shared block" : "mamba of several heads",
-                    hybrid ? joined({mamba, {c.linear(hidden, hidden)}, tied ? Parts{} : block}) : mamba);
+                    hybrid ? LayerPiece{mamba, {c.linear(hidden, hidden)}, tied ? LayerPiece{} : block} : mamba);
     }
     c.model().position = PositionEmbedding::none;
     if (shares && !tied)
         c.assume("a block of attention of its own for each layer that has one, as transformers builds them without tied embeddings");
     if (!shares || !tied) return;
-    for (const LayerPart& part : block) c.add_beside(part);
+    c.add_beside(block);
 }
 
 /// ModernBERT's decoder: a norm of the embeddings in place of that of the first layer's attention, and a layer between the last norm and
@@ -268,7 +268,8 @@ void compose_zamba(Composer& c) {
 void compose_modernbert_decoder(Composer& c) {
     const std::int64_t hidden = c.hidden();
     const bool norm_bias = c.flag({"norm_bias"}, false), mlp_bias = c.flag({"mlp_bias"}, false);
-    const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0, heads = c.model().heads;
+    const bool biased = c.flag({"attention_bias"}, false);
+    const std::int64_t heads = c.model().heads;
     const bool classifier_bias = c.flag({"classifier_bias"}, false), decoder_bias = c.flag({"decoder_bias"}, true);
     (void)c.config().text_or({"classifier_activation"}, "");
     for (const auto* field : {"global_attn_every_n_layers", "local_attention"}) (void)c.number_or({field}, 0);
@@ -277,16 +278,17 @@ void compose_modernbert_decoder(Composer& c) {
         c.config().problem("num_attention_heads = {} do not divide hidden_size = {}; give a divisor", heads, hidden);
     c.model().head_dim = std::max<std::int64_t>(1, hidden / heads);
     c.model().kv_heads = heads;  // its class has no other
-    const Parts layer{c.attention({{"qkv_bias", biased}, {"output_bias", biased}}), c.mlp(c.number({"intermediate_size"}), true, mlp_bias)};
+    const LayerPiece layer{c.attention({.qkv_bias = biased, .output_bias = biased}),
+                           c.mlp(c.number({"intermediate_size"}), true, mlp_bias)};
     for (std::int64_t i = 0; i < c.layers(); ++i)
-        c.add_layer(i == 0 ? "attention+mlp, one norm" : "attention+mlp", joined({{norms_over(hidden, norm_bias, i == 0 ? 1 : 2)}, layer}));
+        c.add_layer(i == 0 ? "attention+mlp, one norm" : "attention+mlp", {{c.norm_over(hidden, norm_bias, i == 0 ? 1 : 2)}, layer});
     c.model().normalization = Normalization::layer_norm;
     c.without_final_norm();
-    c.add_beside(norms_over(hidden, norm_bias, 2));  // of the embeddings, after the last layer
+    c.add_beside(c.norm_over(hidden, norm_bias, 2));  // of the embeddings, after the last layer
     const auto labels = c.model().labels;
     if (labels != 0) {  // else nothing follows the last norm
         c.add_beside(c.linear(hidden, hidden, classifier_bias));
-        c.add_beside(norms_over(hidden, norm_bias));
+        c.add_beside(c.norm_over(hidden, norm_bias));
     }
     if (!labels && decoder_bias) c.add_beside(c.values(c.model().vocab));
     if (labels && *labels > 0 && classifier_bias) c.add_beside(c.values(*labels));
@@ -294,14 +296,16 @@ void compose_modernbert_decoder(Composer& c) {
 
 /// Chameleon: norms of each head of queries and keys, with biases; with swin_norm the norms of the stream follow the halves.
 void compose_chameleon(Composer& c) {
-    const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0, heads = c.model().heads;
+    const bool biased = c.flag({"attention_bias"}, false);
+    const std::int64_t heads = c.model().heads;
     const bool behind = c.flag({"swin_norm"}, false);
     (void)c.number_or({"model_parallel_size"}, 1);
     if (c.config().problems().empty() && c.hidden() % heads != 0)
         c.config().problem("num_attention_heads = {} do not divide hidden_size = {}; give a divisor", heads, c.hidden());
     c.model().head_dim = std::max<std::int64_t>(1, c.hidden() / heads);
-    const Parts layer{c.norm(2), c.attention({{"qk_norm", 2}, {"qk_norm_bias", 1}, {"qkv_bias", biased}, {"output_bias", biased}}),
-                      c.mlp(c.number({"intermediate_size"}), true, c.flag({"mlp_bias"}, false))};
+    const LayerPiece layer{c.norm(2),
+                           c.attention({.qk_norm = QkNorm::per_head, .qk_norm_bias = true, .qkv_bias = biased, .output_bias = biased}),
+                           c.mlp(c.number({"intermediate_size"}), true, c.flag({"mlp_bias"}, false))};
     for (std::int64_t i = 0; i < c.layers(); ++i)
         c.add_layer(behind ? "attention+mlp, norms of heads with biases and norms behind" : "attention+mlp, norms of heads with biases",
                     layer);
@@ -318,14 +322,14 @@ void compose_kosmos(Composer& c) {
         c.config().problem("attention_heads = {} do not divide embed_dim = {}; give a divisor", heads, hidden);
     c.model().head_dim = std::max<std::int64_t>(1, hidden / heads);
     c.model().kv_heads = heads;  // its class has no other
-    const Parts layer{norms_over(hidden, true, second ? 2 : 3), c.attention({{"qkv_bias", 1}, {"output_bias", 1}}),
-                      c.mlp(width, false, true), norms_over(width, true)};
+    const LayerPiece layer{c.norm_over(hidden, true, second ? 2 : 3), c.attention({.qkv_bias = true, .output_bias = true}),
+                           c.mlp(width, false, true), c.norm_over(width, true)};
     for (std::int64_t i = 0; i < c.layers(); ++i) c.add_layer("attention+mlp, norms within", layer);
     c.model().position = PositionEmbedding::none;
     c.model().normalization = Normalization::layer_norm;
     c.without_final_norm();
-    c.add_beside(norms_over(hidden, true));
-    if (second) c.add_beside(Composer::part("table", {{"rows", 2}, {"width", hidden}}));
+    c.add_beside(c.norm_over(hidden, true));
+    if (second) c.add_beside(c.table(2, hidden));
 }
 
 namespace {
@@ -360,9 +364,9 @@ void compose_xlstm(Composer& c) {
     const std::int64_t width = xlstm_width(c, "ffn_proj_factor", 2.667, multiple);
     if (c.config().problems().empty() && values % heads != 0)
         c.config().problem("num_heads = {} do not divide {} values of v_dim_factor; give a divisor", heads, values);
-    const Parts layer{norms_over(hidden, biased, 2),    c.linear(hidden, keys, biased, 2), c.linear(hidden, values, biased, 2),
-                      c.linear(hidden, heads, true, 2), norms_over(values, biased),        c.linear(values, hidden, biased),
-                      c.mlp(width, true, biased)};
+    const LayerPiece layer{c.norm_over(hidden, biased, 2),   c.linear(hidden, keys, biased, 2), c.linear(hidden, values, biased, 2),
+                           c.linear(hidden, heads, true, 2), c.norm_over(values, biased),       c.linear(values, hidden, biased),
+                           c.mlp(width, true, biased)};
     for (std::int64_t i = 0; i < c.layers(); ++i) c.add_layer("mLSTM+mlp", layer);
     c.model().position = PositionEmbedding::none;
 }

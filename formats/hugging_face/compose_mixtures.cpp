@@ -4,10 +4,6 @@
 
 namespace mgplan::formats {
 
-LayerPart norm_of_width(std::int64_t width, bool biased) {
-    return Composer::part("norm", {{"width", width}, {"bias", biased ? 1 : 0}});
-}
-
 void refuse_attention_bias(Composer& c) {
     if (c.flag({"attention_bias"}, false))
         c.config().problem("attention_bias = true is not described by any layer of model_type '{}' here; give false", c.model().type);
@@ -31,21 +27,20 @@ std::vector<bool> mixtures_of(Composer& c, std::int64_t first_fallback) {
     return mixtures;
 }
 
-Parts mixture_of(Composer& c, std::int64_t experts, std::int64_t shared_width, std::int64_t chosen) {
-    Parts parts{c.experts(experts, chosen, c.number({"moe_intermediate_size"}))};
-    if (shared_width > 0) parts.push_back(c.mlp(shared_width));
+LayerPiece mixture_of(Composer& c, std::int64_t experts, std::int64_t shared_width, std::int64_t chosen) {
+    LayerPiece parts{c.experts(experts, chosen, c.number({"moe_intermediate_size"}))};
+    if (shared_width > 0) parts.add(c.mlp(shared_width));
     return parts;
 }
 
-Parts mixture_of(Composer& c, std::int64_t experts, std::int64_t shared_width) {
+LayerPiece mixture_of(Composer& c, std::int64_t experts, std::int64_t shared_width) {
     return mixture_of(c, experts, shared_width, c.number({kExpertsOfToken}));
 }
 
-void add_layers(Composer& c, const std::vector<bool>& mixtures, const std::string& name, const Parts& mixer, const Parts& mixture,
-                const Parts& beside_mixture) {
-    const Parts dense{c.mlp(c.number({"intermediate_size"}))};
-    for (const bool moe : mixtures)
-        c.add_layer(name + (moe ? "+moe" : "+mlp"), joined({mixer, moe ? joined({beside_mixture, mixture}) : dense}));
+void add_layers(Composer& c, const std::vector<bool>& mixtures, const std::string& name, const LayerPiece& mixer, const LayerPiece& mixture,
+                const LayerPiece& beside_mixture) {
+    const LayerPiece dense{c.mlp(c.number({"intermediate_size"}))};
+    for (const bool moe : mixtures) c.add_layer(name + (moe ? "+moe" : "+mlp"), {mixer, moe ? LayerPiece{beside_mixture, mixture} : dense});
 }
 
 }  // namespace mgplan::formats

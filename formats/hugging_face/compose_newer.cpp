@@ -22,12 +22,12 @@ void compose_jetmoe(Composer& c) {
     const std::int64_t hidden = c.hidden(), width = c.model().kv_heads * c.model().head_dim;
     const std::int64_t experts = c.number({"num_local_experts"}), top_k = c.number({"num_experts_per_tok"});
     c.model().heads = std::min(c.model().kv_heads * std::max<std::int64_t>(1, top_k), ModelLimits::heads);  // configuration_jetmoe.py
-    const Parts layer{c.norm(2),
-                      c.linear(hidden, 2 * width),
-                      c.experts(experts, top_k, width, false),
-                      c.values(hidden),
-                      c.experts(experts, top_k, c.number({"intermediate_size"})),
-                      c.values(hidden)};
+    const LayerPiece layer{c.norm(2),
+                           c.linear(hidden, 2 * width),
+                           c.experts(experts, top_k, width, false),
+                           c.values(hidden),
+                           c.experts(experts, top_k, c.number({"intermediate_size"})),
+                           c.values(hidden)};
     for (std::int64_t i = 0; i < c.layers(); ++i) c.add_layer("attention of experts+moe", layer);
 }
 
@@ -44,10 +44,11 @@ void compose_inkling(Composer& c) {
     const std::int64_t stated = c.number_or({"dense_intermediate_size"}, 0);
     const std::int64_t width = stated > 0 ? c.number({"intermediate_size"}) : c.number({"moe_intermediate_size"});
     const std::int64_t shared = c.number({"n_shared_experts"});
-    LayerPart routed = c.experts(experts, c.number({"num_experts_per_tok"}), width);
-    routed.sizes["zero_experts"] = shared;  // the router scores them too
-    const Parts mixture{std::move(routed), c.mlp(shared * width), c.values(1)};
-    const Parts dense{c.mlp(stated > 0 ? stated : c.number({"intermediate_size"})), c.values(1)};
+    // The router scores the shared experts too.
+    const LayerPiece mixture{
+        c.experts({.experts = experts, .top_k = c.number({"num_experts_per_tok"}), .width = width, .zero_experts = shared}),
+        c.mlp(shared * width), c.values(1)};
+    const LayerPiece dense{c.mlp(stated > 0 ? stated : c.number({"intermediate_size"})), c.values(1)};
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
         const auto at = static_cast<std::size_t>(layer);
         const bool local = !words.empty() ? words[at] == "hybrid_sliding"
@@ -59,9 +60,10 @@ void compose_inkling(Composer& c) {
         const std::int64_t extent = local ? c.number({"sliding_window_size", "sliding_window"}) : c.number({"rel_extent"});
         c.add_layer(
             std::string(local ? "window attention" : "attention") + (mixtures[at] ? "+moe" : "+mlp"),
-            joined({{c.norm(2), c.attention({{"heads", heads}, {"kv_heads", groups}, {"head_dim", dim}, {"qk_norm", 1}}),
-                     c.linear(hidden, heads * distances), c.values(distances * extent), c.values((2 * groups * dim + 2 * hidden) * taps)},
-                    mixtures[at] ? mixture : dense}));
+            LayerPiece{
+                {c.norm(2), c.attention({.heads = heads, .kv_heads = groups, .head_dim = dim, .qk_norm = QkNorm::shared_by_heads}),
+                 c.linear(hidden, heads * distances), c.values(distances * extent), c.values((2 * groups * dim + 2 * hidden) * taps)},
+                mixtures[at] ? mixture : dense});
     }
     c.add_beside(c.norm());
 }
@@ -77,10 +79,9 @@ void compose_ernie_vl(Composer& c) {
         return;
     }
     const std::int64_t experts = c.number({"moe_num_experts"}), top_k = c.number({"moe_k"});
-    LayerPart pictures = c.experts(experts, top_k, widths[1]);
-    pictures.sizes["idle"] = 1;
-    const Parts mixture{c.experts(experts, top_k, widths[0]), c.values(experts), std::move(pictures), c.values(experts),
-                        c.mlp(c.number({"moe_num_shared_experts"}) * widths[0])};
+    const LayerPiece mixture{c.experts(experts, top_k, widths[0]), c.values(experts),
+                             c.experts({.experts = experts, .top_k = top_k, .width = widths[1], .idle = true}), c.values(experts),
+                             c.mlp(c.number({"moe_num_shared_experts"}) * widths[0])};
     add_layers(c, c.sparse_layers(1), "attention", {c.norm(2), c.attention()}, mixture);
 }
 
@@ -121,18 +122,19 @@ void compose_step35(Composer& c) {
     }
     const auto mixtures = layers_listed(c.config(), "moe_layers_enum");
     (void)c.number_or({"query_pre_attn_scalar"}, 0);
-    const Parts dense{c.mlp(c.number({"intermediate_size"}))};
-    const Parts mixture{c.experts(c.number({"n_routed_experts", "moe_num_experts", "num_local_experts"}),
-                                  c.number({"num_experts_per_tok", "moe_top_k"}), c.number({"moe_intermediate_size"})),
-                        c.mlp(c.number({"share_expert_dim", "share_expert_dims"}))};
+    const LayerPiece dense{c.mlp(c.number({"intermediate_size"}))};
+    const LayerPiece mixture{c.experts(c.number({"n_routed_experts", "moe_num_experts", "num_local_experts"}),
+                                       c.number({"num_experts_per_tok", "moe_top_k"}), c.number({"moe_intermediate_size"})),
+                             c.mlp(c.number({"share_expert_dim", "share_expert_dims"}))};
     for (std::int64_t layer = 0; layer < layers; ++layer) {
         const auto at = static_cast<std::size_t>(layer);
         const bool window = !words.empty() && words[at] == "sliding_attention";
         const bool moe = !kinds.empty() ? kinds[at] == "sparse" : mixtures ? mixtures->contains(layer) : layer >= 3;
         const std::int64_t own = window ? window_heads : heads;
         c.add_layer(std::string(window ? "window attention" : "attention") + (moe ? "+moe" : "+mlp"),
-                    joined({{c.norm(2), c.attention({{"heads", own}, {"kv_heads", groups}, {"qk_norm", 1}}), c.linear(hidden, own)},
-                            moe ? mixture : dense}));
+                    LayerPiece{{c.norm(2), c.attention({.heads = own, .kv_heads = groups, .qk_norm = QkNorm::shared_by_heads}),
+                                c.linear(hidden, own)},
+                               moe ? mixture : dense});
     }
 }
 
@@ -144,18 +146,18 @@ void compose_zaya(Composer& c) {
     const std::int64_t hidden = c.hidden(), heads = c.model().heads, groups = c.model().kv_heads, dim = c.model().head_dim;
     const std::int64_t channels = (heads + groups) * dim, small = c.number({"router_hidden_size"}), experts = c.number({"num_experts"});
     const std::int64_t apart = c.number({"cca_time0"}), together = c.number({"cca_time1"});
-    LayerPart routed = c.experts(experts, c.number({"num_experts_per_tok"}), c.number({"moe_intermediate_size"}));
-    routed.sizes["router"] = 0;
-    const Parts layer{c.norm(2),
-                      c.attention(),
-                      c.values(channels * (apart + 1) + channels * (dim * together + 1) + groups),
-                      c.values(8 * hidden),
-                      c.linear(hidden, small, true),
-                      norm_of_width(small),
-                      c.linear(small, small, true, 2),
-                      c.linear(small, experts + 1),
-                      std::move(routed)};
-    for (std::int64_t i = 0; i < c.layers(); ++i) c.add_layer("attention+moe", i == 0 ? layer : joined({layer, {c.values(small)}}));
+    const LayerPiece routed = c.experts(
+        {.experts = experts, .top_k = c.number({"num_experts_per_tok"}), .width = c.number({"moe_intermediate_size"}), .router = false});
+    const LayerPiece layer{c.norm(2),
+                           c.attention(),
+                           c.values(channels * (apart + 1) + channels * (dim * together + 1) + groups),
+                           c.values(8 * hidden),
+                           c.linear(hidden, small, true),
+                           c.norm_over(small),
+                           c.linear(small, small, true, 2),
+                           c.linear(small, experts + 1),
+                           routed};
+    for (std::int64_t i = 0; i < c.layers(); ++i) c.add_layer("attention+moe", i == 0 ? layer : LayerPiece{layer, {c.values(small)}});
     c.add_beside(c.values(2 * hidden));
     if (c.flag({"lm_head_bias"}, false) && !c.model().labels) c.add_beside(c.values(c.model().vocab));
 }
@@ -165,8 +167,8 @@ void compose_zaya(Composer& c) {
 void compose_inkling2(Composer& c) {
     const std::int64_t hidden = c.hidden(), taps = c.number({"conv_kernel_size", "sconv_kernel_size"}), distances = c.number({"d_rel"});
     const std::vector<std::string> words = c.words_of_layers("layer_types", {"hybrid", "hybrid_sliding"});
-    const LayerPart mixture = c.experts(c.number({"n_routed_experts", "num_local_experts"}), c.number({"num_experts_per_tok"}),
-                                        c.number({"moe_intermediate_size"}));
+    const LayerPiece mixture = c.experts(c.number({"n_routed_experts", "num_local_experts"}), c.number({"num_experts_per_tok"}),
+                                         c.number({"moe_intermediate_size"}));
     (void)c.number_or({"n_layers_per_attn_res_block"}, 0);
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
         const bool local = words.empty() ? (layer + 1) % 6 != 0 : words[static_cast<std::size_t>(layer)] == "hybrid_sliding";
@@ -176,14 +178,14 @@ void compose_inkling2(Composer& c) {
         const std::int64_t extent = size("rel_extent", "sliding_window_size");
         // Queries over the outputs of blocks: one for each half, and in layers that see all one each for queries, keys and values.
         const std::int64_t queries = 1 + (layer == 0 ? 0 : local ? 1 : 3);
-        const Parts gates{c.linear(hidden, heads * dim), c.linear(hidden, heads), c.linear(hidden, heads * distances),
-                          c.values(heads * (dim + distances) + distances * extent + (2 * hidden + 2 * groups * dim) * taps)};
-        const Parts more = local ? Parts{} : Parts{c.linear(hidden, groups * taps, false, 2)};
+        const LayerPiece gates{c.linear(hidden, heads * dim), c.linear(hidden, heads), c.linear(hidden, heads * distances),
+                               c.values(heads * (dim + distances) + distances * extent + (2 * hidden + 2 * groups * dim) * taps)};
+        const LayerPiece more = local ? LayerPiece{} : LayerPiece{c.linear(hidden, groups * taps, false, 2)};
         c.add_layer(local ? "window attention+moe" : "attention+moe",
-                    joined({{c.norm(local ? 2 : 4), c.attention({{"heads", heads}, {"kv_heads", groups}, {"head_dim", dim}})},
-                            gates,
-                            more,
-                            {c.values(queries * hidden), mixture}}));
+                    LayerPiece{{c.norm(local ? 2 : 4), c.attention({.heads = heads, .kv_heads = groups, .head_dim = dim})},
+                               gates,
+                               more,
+                               {c.values(queries * hidden), mixture}});
     }
     c.add_beside(c.norm());              // of the embeddings
     c.add_beside(c.values(c.hidden()));  // the query of what the output layer reads
@@ -201,8 +203,8 @@ void compose_hrm_text(Composer& c) {
     (void)c.flag({"prefix_lm"}, true);
     const bool biased = c.flag({"attention_bias"}, false);
     const std::int64_t heads = c.model().heads, width = heads * c.model().head_dim;
-    const Parts layer{c.attention({{"kv_heads", heads}, {"qkv_bias", biased ? 1 : 0}, {"output_bias", biased ? 1 : 0}}),
-                      c.linear(c.hidden(), width, biased), c.mlp(c.number({"intermediate_size"}), true, c.flag({"mlp_bias"}, false))};
+    const LayerPiece layer{c.attention({.kv_heads = heads, .qkv_bias = biased, .output_bias = biased}), c.linear(c.hidden(), width, biased),
+                           c.mlp(c.number({"intermediate_size"}), true, c.flag({"mlp_bias"}, false))};
     for (std::int64_t i = 0; i < c.layers(); ++i) c.add_layer("attention+mlp, several times", layer);
     c.without_final_norm();
     c.add_beside(c.values(c.hidden()));

@@ -23,21 +23,21 @@ void compose_axk2(Composer& c) {
     (void)c.number_or({"index_topk"}, 0);
     (void)c.words_of_layers("layer_types");
     const std::int64_t hidden = c.hidden(), heads = c.model().heads, small = c.number({"gated_norm_rank"});
-    const std::int64_t q_rank = c.number({"q_lora_rank"}), kv_rank = c.number({"kv_lora_rank"}), rope = c.number({"qk_rope_head_dim"});
+    const std::int64_t q_rank = c.number({"q_lora_rank"}), kv_rank = c.size({"kv_lora_rank"}), rope = c.number({"qk_rope_head_dim"});
     const std::int64_t nope = c.number({"qk_nope_head_dim"}), v = c.number({"v_head_dim"});
-    const Parts gate{c.linear(hidden, small), c.linear(small, hidden)};
-    const Parts attention{c.norm(2),
-                          c.linear(hidden, q_rank),
-                          norm_of_width(q_rank),
-                          c.linear(2 * q_rank, heads * (nope + rope + v)),
-                          c.linear(hidden, kv_rank + rope),
-                          norm_of_width(kv_rank),
-                          c.linear(kv_rank, heads * (nope + v)),
-                          c.linear(heads * v, hidden),
-                          c.indexer()};
-    const Parts mixture = mixture_of(c, c.number({"n_routed_experts", "num_local_experts", "num_experts"}),
-                                     c.number_or({"n_shared_experts"}, 0) * c.number({"moe_intermediate_size"}));
-    add_layers(c, mixtures_of(c, 1), "latent attention", joined({attention, gate}), mixture, gate);
+    const LayerPiece gate{c.linear(hidden, small), c.linear(small, hidden)};
+    const LayerPiece attention{c.norm(2),
+                               c.linear(hidden, q_rank),
+                               c.norm_over(q_rank),
+                               c.linear(2 * q_rank, heads * (nope + rope + v)),
+                               c.linear(hidden, kv_rank + rope),
+                               c.norm_over(kv_rank),
+                               c.linear(kv_rank, heads * (nope + v)),
+                               c.linear(heads * v, hidden),
+                               c.indexer()};
+    const LayerPiece mixture = mixture_of(c, c.number({"n_routed_experts", "num_local_experts", "num_experts"}),
+                                          c.number_or({"n_shared_experts"}, 0) * c.number({"moe_intermediate_size"}));
+    add_layers(c, mixtures_of(c, 1), "latent attention", LayerPiece{attention, gate}, mixture, gate);
 }
 
 /// Ling 2.5: Kimi delta attention whose gates are whole matrices, and latent attention with a gate for each head.
@@ -47,17 +47,17 @@ void compose_bailing_hybrid(Composer& c) {
     // The class gives head_dim the width of what is turned once it has taken it for its delta attention.
     const std::int64_t dim = c.number_or({"linear_head_dim"}, c.number({"head_dim"})), width = heads * dim;
     const std::int64_t taps = c.number({"linear_conv_kernel_dim", "short_conv_kernel_size"});
-    const Parts delta{c.norm(2),
-                      c.linear(hidden, width, false, 5),  // q, k, v, decays, gates
-                      c.values(3 * width * taps),
-                      c.values(heads + width),
-                      c.linear(hidden, heads),
-                      norm_of_width(dim),
-                      c.linear(width, hidden)};
-    const Parts latent{c.norm(2), c.latent_attention(), c.linear(hidden, heads)};
-    const Parts dense{c.mlp(c.number({"intermediate_size"}))};
-    const Parts mixture = mixture_of(c, c.number({"num_experts", "num_local_experts"}),
-                                     c.number_or({"num_shared_experts", "n_shared_experts"}, 0) * c.number({"moe_intermediate_size"}));
+    const LayerPiece delta{c.norm(2),
+                           c.linear(hidden, width, false, 5),  // q, k, v, decays, gates
+                           c.values(3 * width * taps),
+                           c.values(heads + width),
+                           c.linear(hidden, heads),
+                           c.norm_over(dim),
+                           c.linear(width, hidden)};
+    const LayerPiece latent{c.norm(2), c.latent_attention(), c.linear(hidden, heads)};
+    const LayerPiece dense{c.mlp(c.number({"intermediate_size"}))};
+    const LayerPiece mixture = mixture_of(c, c.number({"num_experts", "num_local_experts"}),
+                                          c.number_or({"num_shared_experts", "n_shared_experts"}, 0) * c.number({"moe_intermediate_size"}));
     const std::int64_t group = std::max<std::int64_t>(1, c.number({"layer_group_size"}));
     const std::vector<std::string> words = c.mixers_of_layers();
     const std::vector<bool> mixtures = mixtures_of(c, 2);
@@ -65,7 +65,7 @@ void compose_bailing_hybrid(Composer& c) {
         const auto at = static_cast<std::size_t>(layer);
         const bool full = words.empty() ? (layer + 1) % group == 0 : !is_recurrent(words[at]);
         c.add_layer(std::string(full ? "latent attention" : "delta attention") + (mixtures[at] ? "+moe" : "+mlp"),
-                    joined({full ? latent : delta, mixtures[at] ? mixture : dense}));
+                    LayerPiece{full ? latent : delta, mixtures[at] ? mixture : dense});
     }
 }
 
@@ -93,18 +93,18 @@ void compose_mistral_large4(Composer& c) {
     refuse_attention_bias(c);
     (void)c.number_or({"index_topk"}, 0);
     (void)c.words_of_layers("layer_types");
-    const std::int64_t hidden = c.hidden(), heads = c.model().heads, kv_rank = c.number({"kv_lora_rank"});
+    const std::int64_t hidden = c.hidden(), heads = c.model().heads, kv_rank = c.size({"kv_lora_rank"});
     const std::int64_t nope = c.number({"qk_nope_head_dim"}), rope = c.number({"qk_rope_head_dim"}), v = c.number({"v_head_dim"});
     const std::int64_t index_heads = c.number({"index_n_heads"}), index_dim = c.number({"index_head_dim"});
-    const Parts indexer{c.linear(hidden, index_heads * index_dim),
-                        c.linear(hidden, index_dim),
-                        norm_of_width(index_dim, true),
-                        c.linear(hidden, index_heads),
-                        norm_of_width(hidden, true),
-                        c.values(2 * index_heads)};
-    const Parts dense{c.mlp(c.number({"intermediate_size"}))};
-    const Parts mixture = mixture_of(c, c.number({"n_routed_experts", "num_local_experts", "num_experts"}),
-                                     c.number_or({"n_shared_experts"}, 0) * c.number({"moe_intermediate_size"}));
+    const LayerPiece indexer{c.linear(hidden, index_heads * index_dim),
+                             c.linear(hidden, index_dim),
+                             c.norm_over(index_dim, true),
+                             c.linear(hidden, index_heads),
+                             c.norm_over(hidden, true),
+                             c.values(2 * index_heads)};
+    const LayerPiece dense{c.mlp(c.number({"intermediate_size"}))};
+    const LayerPiece mixture = mixture_of(c, c.number({"n_routed_experts", "num_local_experts", "num_experts"}),
+                                          c.number_or({"n_shared_experts"}, 0) * c.number({"moe_intermediate_size"}));
     const std::vector<bool> mixtures = mixtures_of(c, 1), chooses = layers_with_indexers(c.config(), c.layers()), turns = turning_layers(c);
     std::vector<std::int64_t> sources = c.config().integers("kv_source_layers", 0, ModelLimits::layers);
     if (!sources.empty() && static_cast<std::int64_t>(sources.size()) != c.layers()) {
@@ -114,12 +114,12 @@ void compose_mistral_large4(Composer& c) {
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
         const auto at = static_cast<std::size_t>(layer);
         const std::int64_t turned = turns[at] ? rope : 0, rest = nope + rope - turned;
-        const Parts attention{c.norm(2), c.linear(hidden, heads * (nope + rope)), c.linear(kv_rank, heads * (rest + v)),
-                              c.linear(heads * v, hidden), c.values(2 * heads)};
-        const Parts keys{c.linear(hidden, kv_rank + turned), norm_of_width(kv_rank)};
+        const LayerPiece attention{c.norm(2), c.linear(hidden, heads * (nope + rope)), c.linear(kv_rank, heads * (rest + v)),
+                                   c.linear(heads * v, hidden), c.values(2 * heads)};
+        const LayerPiece keys{c.linear(hidden, kv_rank + turned), c.norm_over(kv_rank)};
         const bool own = sources.empty() || sources[at] == layer;
         c.add_layer(std::string("latent attention") + (mixtures[at] ? "+moe" : "+mlp"),
-                    joined({attention, own ? keys : Parts{}, chooses[at] ? indexer : Parts{}, mixtures[at] ? mixture : dense}));
+                    LayerPiece{attention, own ? keys : LayerPiece{}, chooses[at] ? indexer : LayerPiece{}, mixtures[at] ? mixture : dense});
     }
 }
 
@@ -149,9 +149,10 @@ void compose_dots3_note(Composer& c) {
     const std::vector<std::string> words =
         c.words_of_layers("layer_types", {"full_attention", "sliding_attention", "indexed_attention", "deepseek_sparse_attention"});
     const std::vector<bool> mixtures = mixtures_of(c, 1);
-    const Parts dense{c.mlp(c.number({"intermediate_size"}))};
+    const LayerPiece dense{c.mlp(c.number({"intermediate_size"}))};
     const std::int64_t shared = c.number({"moe_shared_expert_intermediate_size", "shared_experts_intermediate_size"});
-    const Parts mixture = mixture_of(c, c.number({"n_routed_experts", "num_local_experts"}), shared * c.number_or({"n_shared_experts"}, 0));
+    const LayerPiece mixture =
+        mixture_of(c, c.number({"n_routed_experts", "num_local_experts"}), shared * c.number_or({"n_shared_experts"}, 0));
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
         const auto at = static_cast<std::size_t>(layer);
         const bool window = words.empty() ? windows && layer >= 2 && layer % 4 != 1 : words[at] == "sliding_attention";
@@ -162,16 +163,18 @@ void compose_dots3_note(Composer& c) {
                            kv_rank = size("kv_lora_rank", 1024);
         const std::int64_t nope = size("qk_nope_head_dim", 192), v = size("v_head_dim", 128), width = window ? size("head_dim", 256) : 0;
         const std::int64_t rope = size("qk_rope_head_dim", width - nope);
-        LayerPart attention = Composer::part("latent_attention", {{"heads", heads},
-                                                                  {"q_lora_rank", q_rank},
-                                                                  {"kv_lora_rank", kv_rank},
-                                                                  {"qk_nope", nope},
-                                                                  {"qk_rope", rope},
-                                                                  {"v_head_dim", v}});
+        const LatentAttention attention{.heads = heads,
+                                        .q_lora_rank = q_rank,
+                                        .kv_lora_rank = kv_rank,
+                                        .qk_nope_head_dim = nope,
+                                        .qk_rope_head_dim = rope,
+                                        .v_head_dim = v,
+                                        .rotary = {},
+                                        .latent_norms = true};
         c.add_layer(std::string(window ? "window attention" : "latent attention") + (mixtures[at] ? "+moe" : "+mlp"),
-                    joined({{c.norm(2), std::move(attention), norm_of_width(rope), c.linear(hidden, heads)},
-                            chooses ? Parts{c.indexer()} : Parts{},
-                            mixtures[at] ? mixture : dense}));
+                    LayerPiece{{c.norm(2), c.mixer(attention), c.norm_over(rope), c.linear(hidden, heads)},
+                               chooses ? LayerPiece{c.indexer()} : LayerPiece{},
+                               mixtures[at] ? mixture : dense});
     }
 }
 
@@ -187,7 +190,8 @@ void compose_biased_latent(Composer& c) {
     if (!chosen)
         c.assume(fmt::format("{} is null: no token can choose experts, and all count as active; give their number to plan the model",
                              kExpertsOfToken));
-    Parts mixture = mixture_of(c, experts, shared * c.number({"moe_intermediate_size"}), chosen ? c.number({kExpertsOfToken}) : experts);
+    LayerPiece mixture =
+        mixture_of(c, experts, shared * c.number({"moe_intermediate_size"}), chosen ? c.number({kExpertsOfToken}) : experts);
     const std::string name = biased ? "latent attention with biases" : "latent attention, no choice of experts";
     add_layers(c, mixtures_of(c, 0), name, {c.norm(2), c.latent_attention()}, mixture);
 }
@@ -205,14 +209,13 @@ void compose_glm5_next(Composer& c) {
         taps = reader.integer_or("short_conv_kernel_size", taps, 1, ModelLimits::head_dim);
     }
     const std::int64_t hidden = c.hidden(), streams = c.number({"hc_mult"}), width = c.number({"index_head_dim"});
-    const LayerPart connections =
-        Composer::part("hyper_connection", {{"streams", streams}, {"maps", (2 + streams) * streams}, {"scales", 3}, {"copies", 2}});
-    const Parts delta{Composer::part("kimi_delta_attention", {{"heads", heads}, {"head_dim", dim}, {"conv", taps}})};
-    const Parts latent{c.latent_attention()};
-    const Parts indexer{c.indexer(), c.values(c.number({"index_kpool"}) * width), c.linear(hidden, width)};
-    const Parts dense{c.mlp(c.number({"intermediate_size"}))};
-    const Parts mixture = mixture_of(c, c.number({"n_routed_experts", "num_local_experts"}),
-                                     c.number({"n_shared_experts"}) * c.number({"moe_intermediate_size"}));
+    const LayerPiece connections = c.hyper_connection(streams, (2 + streams) * streams, 3, 2);
+    const LayerPiece delta{c.mixer(KimiDeltaAttention{.heads = heads, .head_dim = dim, .conv_taps = taps})};
+    const LayerPiece latent{c.latent_attention()};
+    const LayerPiece indexer{c.indexer(), c.values(c.number({"index_kpool"}) * width), c.linear(hidden, width)};
+    const LayerPiece dense{c.mlp(c.number({"intermediate_size"}))};
+    const LayerPiece mixture = mixture_of(c, c.number({"n_routed_experts", "num_local_experts"}),
+                                          c.number({"n_shared_experts"}) * c.number({"moe_intermediate_size"}));
     const std::vector<std::string> words =
         c.words_of_layers("layer_types", {"linear_attention", "indexed_attention", "full_attention", "deepseek_sparse_attention"});
     const std::vector<bool> chooses = layers_with_indexers(c.config(), c.layers()), mixtures = mixtures_of(c, 3);
@@ -220,9 +223,9 @@ void compose_glm5_next(Composer& c) {
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
         const auto at = static_cast<std::size_t>(layer);
         const bool linear = words.empty() ? layer % 4 != 3 : words[at] == "linear_attention";
-        const Parts mixer = linear ? delta : joined({latent, chooses[at] ? indexer : Parts{}});
+        const LayerPiece mixer = linear ? delta : LayerPiece{latent, chooses[at] ? indexer : LayerPiece{}};
         c.add_layer(std::string(linear ? "kimi_delta_attention" : "latent_attention") + (mixtures[at] ? "+moe" : "+mlp"),
-                    joined({{c.norm(2), connections}, mixer, mixtures[at] ? mixture : dense}));
+                    LayerPiece{{c.norm(2), connections}, mixer, mixtures[at] ? mixture : dense});
     }
 }
 
