@@ -23,8 +23,8 @@ std::vector<std::int64_t> widths_of_layers(Composer& c) {
     return {};
 }
 
-void add_equal_layers(Composer& c, const LayerPiece& parts) {
-    for (std::int64_t layer = 0; layer < c.layers(); ++layer) c.add_layer("attention+mlp", parts);
+void add_equal_layers(Composer& c, const LayerPiece& layer_of_all) {
+    for (std::int64_t layer = 0; layer < c.layers(); ++layer) c.add_layer("attention+mlp", layer_of_all);
 }
 
 void final_norm_has_bias(Composer& c) {
@@ -83,22 +83,22 @@ void compose_xglm(Composer& c) {
 void compose_doge(Composer& c) {
     const bool biased = c.flag({"attention_bias"}, false);
     const std::int64_t groups = c.model().kv_heads;
-    LayerPiece parts{c.norm(2),
-                     c.attention({.qk_norm = QkNorm::shared_by_heads, .qkv_bias = biased, .output_bias = biased}),
-                     c.linear(groups * c.model().head_dim, groups, biased),
-                     c.values(groups),  // the mask
-                     c.mlp(c.number({"intermediate_size"}), true, c.flag({"mlp_bias"}, false)),
-                     c.values(2 * c.hidden())};
+    LayerPiece pieces{c.norm(2),
+                      c.attention({.qk_norm = QkNorm::shared_by_heads, .qkv_bias = biased, .output_bias = biased}),
+                      c.linear(groups * c.model().head_dim, groups, biased),
+                      c.values(groups),  // the mask
+                      c.mlp(c.number({"intermediate_size"}), true, c.flag({"mlp_bias"}, false)),
+                      c.values(2 * c.hidden())};
     (void)c.number_or({"keep_window_size"}, 0);
     const std::int64_t experts = c.number_or({"num_experts"}, 1), top_k = c.number_or({"num_experts_per_tok"}, 1);
     const bool mixture = c.flag({"is_moe"}, false);
     if (mixture) {
         // Each expert is the pair of two of sqrt(experts) keys, which the router scores.
         const auto keys = static_cast<std::int64_t>(std::floor(std::sqrt(static_cast<double>(experts))));
-        parts.add(c.experts({.experts = experts, .top_k = top_k, .width = 1, .gated = false, .router = false}));
-        parts.add(c.linear(c.hidden(), 2 * keys));
+        pieces.add(c.experts({.experts = experts, .top_k = top_k, .width = 1, .gated = false, .router = false}));
+        pieces.add(c.linear(c.hidden(), 2 * keys));
     }
-    for (std::int64_t layer = 0; layer < c.layers(); ++layer) c.add_layer(mixture ? "attention+mlp and moe" : "attention+mlp", parts);
+    for (std::int64_t layer = 0; layer < c.layers(); ++layer) c.add_layer(mixture ? "attention+mlp and moe" : "attention+mlp", pieces);
 }
 
 /// GPT-1: norms after attention and MLP, none after the last layer.

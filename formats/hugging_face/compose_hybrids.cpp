@@ -152,7 +152,7 @@ void compose_nemotron_h(Composer& c) {
         if (stated.shared_ffn < 1) c.config().problem("the shared experts have no width; give n_shared_experts and their width above 0");
         LayerPiece piece = c.mixture(stated);
         if (!biased) return piece;
-        // Biases of shared experts alone are nothing that a typed mixture has.
+        // Typed experts have no biases of shared experts alone.
         LayerPiece counted{
             c.experts({.experts = stated.experts, .top_k = stated.top_k, .width = stated.expert_ffn, .gated = false, .in = stated.latent}),
             c.mlp(stated.shared_ffn, false, true)};

@@ -134,7 +134,7 @@ void compose_deepseek_v4(Composer& c) {
     const std::vector<std::string> attentions = attention_of_layers(c), routers = words_from_the_front(c, "mlp_layer_types");
     const std::int64_t by_table = c.number_or({"num_hash_layers"}, 3);
     if (!c.config().problems().empty()) return;
-    // Biases of shared experts alone are nothing that a typed mixture has.
+    // Typed experts have no biases of shared experts alone.
     const Mixture sizes{.experts = experts, .top_k = chosen, .expert_ffn = width, .shared_ffn = width};
     LayerPiece mixture = c.mixture(sizes);
     if (mlp_bias) mixture = {c.experts(experts, chosen, width), c.mlp(width, true, true)};

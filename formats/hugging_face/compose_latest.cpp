@@ -1,4 +1,4 @@
-// Types of which layers here compute a part alone: counted from their parts. Qwen4-Exp, Muse Spark, Muse Glimmer with biases, the language
+// Types of whose layers mgplan computes some alone, so that all are counted. Qwen4-Exp, Muse Spark, Muse Glimmer with biases, the language
 // model of DeepSeek-OCR 2 as its class has it, Zamba, ModernBERT's decoder, Chameleon, both Kosmos, xLSTM.
 
 #include <algorithm>

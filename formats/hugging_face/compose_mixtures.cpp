@@ -28,9 +28,9 @@ std::vector<bool> mixtures_of(Composer& c, std::int64_t first_fallback) {
 }
 
 LayerPiece mixture_of(Composer& c, std::int64_t experts, std::int64_t shared_width, std::int64_t chosen) {
-    LayerPiece parts{c.experts(experts, chosen, c.number({"moe_intermediate_size"}))};
-    if (shared_width > 0) parts.add(c.mlp(shared_width));
-    return parts;
+    LayerPiece mixture{c.experts(experts, chosen, c.number({"moe_intermediate_size"}))};
+    if (shared_width > 0) mixture.add(c.mlp(shared_width));
+    return mixture;
 }
 
 LayerPiece mixture_of(Composer& c, std::int64_t experts, std::int64_t shared_width) {

@@ -1,4 +1,4 @@
-// Mixtures of transformers 5 whose attention, norms or routers no field describes: counted from their parts.
+// Mixtures of transformers 5 whose attention, norms or routers no field describes: counted from their tensors.
 
 #include <algorithm>
 #include <optional>

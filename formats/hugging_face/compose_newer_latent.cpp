@@ -1,5 +1,5 @@
 // Latent attention of transformers 5 with gates, indexers or biases that no field describes, alone and between delta attention: counted
-// from its parts.
+// from its tensors.
 
 #include <algorithm>
 

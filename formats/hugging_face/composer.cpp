@@ -129,7 +129,7 @@ void LayerPiece::add_biases(std::initializer_list<std::string_view> maps) {
 
 namespace {
 
-/// What follows a weight where a map has a bias.
+/// Adds a weight and, for a map with one, its bias.
 void add_map(LayerPiece& piece, const std::string& name, std::int64_t rows, std::int64_t columns, bool biased, std::int64_t copies = 1,
              std::int64_t used = 1) {
     piece.tensors.push_back({name + ".weight", {rows, columns}, copies, used});

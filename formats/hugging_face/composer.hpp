@@ -25,7 +25,7 @@ struct ExpertChoice {
 /// of a typed one is counted and nothing else.
 struct LayerPiece {
     std::vector<CountedTensor> tensors;
-    std::vector<ExpertChoice> choices;  ///< of its mixtures
+    std::vector<ExpertChoice> choices;  ///< of its experts
     std::optional<Layer> typed;         ///< with a half, or norms
 
     LayerPiece() = default;
@@ -89,7 +89,7 @@ public:
     /// Norms in front of the halves; `copies`: all that the layer has.
     [[nodiscard]] LayerPiece norm(std::int64_t copies = 1) const { return norm_over(hidden(), false, copies, Layer{}); }
     [[nodiscard]] LayerPiece norms_behind(std::int64_t copies) const;  ///< in front of the additions to the residual stream
-    [[nodiscard]] LayerPiece norms_around(std::int64_t copies) const;  ///< in front of the halves and behind them
+    [[nodiscard]] LayerPiece norms_around(std::int64_t copies) const;  ///< in front of the halves and after them
     [[nodiscard]] LayerPiece mixer(const Mixer& mixer, std::int64_t window = 0) const;
     /// Attention by num_attention_heads, num_key_value_heads and head_dim. `biased`: queries, keys, values and the output.
     [[nodiscard]] Attention plain_attention(bool rotary, bool biased = false) const;
@@ -97,7 +97,7 @@ public:
     LayerPiece latent_attention();
     /// Mamba-2 by the fields of Bamba, Falcon-H1 and Granite; `inner` where the class has a field for it.
     Mamba2 mamba2_by_fields(std::int64_t inner, bool normed);
-    /// Mamba-2, alone or with what a mixer has beside it; without a bias of its convolution or with biases of its maps it is counted alone.
+    /// Mamba-2, alone or within a larger mixer; without a bias of its convolution or with biases of its maps it is counted alone.
     [[nodiscard]] LayerPiece with_mamba2(const Mixer& mixer, bool conv_bias, bool proj_bias) const;
     LayerPiece short_convolution();  ///< conv_L_cache; with conv_bias it is counted alone
     [[nodiscard]] LayerPiece shared_block(const SharedBlock& block) const { return listed(block); }  ///< its own weights
@@ -135,7 +135,7 @@ public:
     void add_beside(const LayerPiece& piece) { beside_.add(piece); }
     /// Tensors that typed layers read outside of them, and which are counted where the layers are.
     void add_read_by_layers(const LayerPiece& piece) { read_by_layers_.add(piece); }
-    void without_final_norm() { has_final_norm_ = false; }  ///< it has no weight, or is among what is beside the layers
+    void without_final_norm() { has_final_norm_ = false; }  ///< it has no weight, or was added by add_beside()
     /// Sets ModelSpec::kinds and counted.
     void finish();
     /// A sentence for the list of what was assumed.
