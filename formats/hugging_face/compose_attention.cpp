@@ -4,24 +4,10 @@
 #include <cmath>
 #include <set>
 
-#include <fmt/core.h>
-
 #include "formats/hugging_face/composer.hpp"
 
 namespace mgplan::formats {
 namespace {
-
-/// intermediate_size as one number, or as a list with one for each layer.
-std::vector<std::int64_t> widths_of_layers(Composer& c) {
-    const auto* stated = c.config().member("intermediate_size", {JsonKind::number, JsonKind::list});
-    if (stated == nullptr || !stated->is_array())
-        return std::vector<std::int64_t>(static_cast<std::size_t>(c.layers()), c.number({"intermediate_size"}));
-    std::vector<std::int64_t> widths = c.config().integers("intermediate_size", 1, ModelLimits::ffn);
-    if (static_cast<std::int64_t>(widths.size()) == c.layers()) return widths;
-    c.config().problem("intermediate_size has {} entries for {} layers; give one number, or one entry per layer", widths.size(),
-                       c.layers());
-    return {};
-}
 
 void add_equal_layers(Composer& c, const LayerPiece& layer_of_all) {
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) c.add_layer("attention+mlp", layer_of_all);
@@ -133,55 +119,6 @@ void compose_voxtral_realtime(Composer& c) {
                          c.mlp(c.number({"intermediate_size"}))});
 }
 
-namespace {
-
-/// activation_sparsity_pattern: the share of zeros to which each layer's gate is cut, in whole millionths; not stated, 0.95 in the first
-/// ten of more than ten layers.
-std::vector<double> gate_cuts(Composer& c) {
-    constexpr std::int64_t kSparseLayers = 10;
-    constexpr double kUsual = 0.95;
-    std::vector<double> cuts(static_cast<std::size_t>(c.layers()), 0);
-    const auto* const stated = c.config().list("activation_sparsity_pattern");
-    if (stated == nullptr) {
-        if (c.layers() > kSparseLayers) std::fill_n(cuts.begin(), kSparseLayers, kUsual);
-        return cuts;
-    }
-    if (static_cast<std::int64_t>(stated->size()) != c.layers()) {
-        c.config().problem("activation_sparsity_pattern has {} entries for {} layers; give one entry per layer", stated->size(),
-                           c.layers());
-        return cuts;
-    }
-    for (std::size_t i = 0; i < cuts.size(); ++i) {
-        const double share = (*stated)[i].is_number() ? (*stated)[i].get<double>() : -1;
-        if (!(share >= 0 && share < 1)) {
-            c.config().problem("activation_sparsity_pattern holds something that is no share of zeros; give numbers from 0 to below 1");
-            break;
-        }
-        cuts[i] = std::round(share * 1e6) / 1e6;
-    }
-    return cuts;
-}
-
-/// True for each layer that sees all: layer_types, else every fifth. Keys that the last layers take over come from layers of both kinds
-/// that they are of (configuration_gemma3n.py, kv_sharing_modes).
-std::vector<bool> full_layers_of_gemma3n(Composer& c, std::int64_t shared) {
-    std::vector<bool> full;
-    for (const std::string& word : c.words_of_layers("layer_types", {"full_attention", "sliding_attention"}))
-        full.push_back(word == "full_attention");
-    for (std::int64_t layer = static_cast<std::int64_t>(full.size()); layer < c.layers(); ++layer) full.push_back((layer + 1) % 5 == 0);
-    const auto own = full.begin() + std::max<std::int64_t>(0, c.layers() - shared);
-    for (auto layer = own; shared > 0 && layer != full.end(); ++layer) {
-        if (std::find(full.begin(), own, *layer) != own) continue;
-        c.config().problem(
-            "num_kv_shared_layers = {}, but no layer in front of these is of the kind ({}) whose keys one of them takes over; give fewer",
-            shared, *layer ? "full_attention" : "sliding_attention");
-        break;
-    }
-    return full;
-}
-
-}  // namespace
-
 bool is_unlike_other_opt(ConfigParts& parts) {
     ConfigReader& config = parts.config;
     return config.integer_or({"word_embed_proj_dim"}, parts.model.hidden, 1, ModelLimits::hidden) != parts.model.hidden ||
@@ -201,125 +138,94 @@ void compose_opt(Composer& c) {
     add_equal_layers(c, {c.layer_norm(2), c.attention({.qkv_bias = biased, .output_bias = biased}), c.mlp(c.model().ffn, false, biased)});
 }
 
-/// Several streams (AltUp), a low-rank bypass (LAuReL), inputs of each layer from a table of their own, keys and values of the last
-/// layers taken over from earlier ones, gates cut to their largest values.
-void compose_gemma3n(Composer& c) {
-    const std::int64_t streams = c.size({"altup_num_inputs"}), own = c.size({"hidden_size_per_layer_input"}),
-                       words = c.size({"vocab_size_per_layer_input"}), rank = c.size({"laurel_rank"});
-    const std::int64_t shared = c.number_or({"num_kv_shared_layers"}, 0), window = c.number_or({"sliding_window"}, 512);
-    const std::vector<std::int64_t> widths = widths_of_layers(c);
-    const std::vector<double> cuts = gate_cuts(c);
-    const std::vector<bool> full = full_layers_of_gemma3n(c, shared);
-    if (widths.empty() || !c.config().problems().empty()) return;
-    if (!c.flag({"altup_correct_scale"}, true))
-        c.assume("altup_correct_scale is false: its class has scales of the first stream all the same, which no token uses");
-    c.set_activation({"hidden_activation"}, Activation::gelu);
-    c.model().embedding_multiplier = std::sqrt(static_cast<double>(c.hidden()));
-    c.model().logit_softcap = c.config().real_or({"final_logit_softcapping"}, 0, 0, ModelLimits::multiplier);
+/// ModernBERT's decoder: a norm of the embeddings in place of that of the first layer's attention, and a layer between the last norm and
+/// the output.
+void compose_modernbert_decoder(Composer& c) {
+    const std::int64_t hidden = c.hidden();
+    const bool norm_bias = c.flag({"norm_bias"}, false), mlp_bias = c.flag({"mlp_bias"}, false);
     const bool biased = c.flag({"attention_bias"}, false);
-    for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
-        const auto i = static_cast<std::size_t>(layer);
-        const bool takes_over = layer >= c.layers() - shared;
-        const Gemma3nLayer whole{.attention = {.heads = c.model().heads,
-                                               .kv_heads = c.model().kv_heads,
-                                               .head_dim = c.model().head_dim,
-                                               .shares_kv = takes_over,
-                                               .bias = biased,
-                                               .layer_input_width = own,
-                                               .layer_input_rows = words,
-                                               .bypass_rank = rank},
-                                 .mlp = {.width = widths[i], .activation = c.model().activation},
-                                 .mlp_zero_share = cuts[i],
-                                 .streams = streams};
-        c.add_layer(std::string(full[i] ? "attention" : "window attention") + (takes_over ? " with other layers' keys" : "") +
-                        (cuts[i] > 0 ? "+cut mlp" : "+mlp"),
-                    {c.norms_around(2), c.mixer(whole, full[i] ? 0 : window)});
+    const std::int64_t heads = c.model().heads;
+    const bool classifier_bias = c.flag({"classifier_bias"}, false), decoder_bias = c.flag({"decoder_bias"}, true);
+    (void)c.config().text_or({"classifier_activation"}, "");
+    for (const auto* field : {"global_attn_every_n_layers", "local_attention"}) (void)c.number_or({field}, 0);
+    (void)c.words_of_layers("layer_types", {"full_attention", "sliding_attention"});
+    if (c.config().problems().empty() && hidden % heads != 0)
+        c.config().problem("num_attention_heads = {} do not divide hidden_size = {}; give a divisor", heads, hidden);
+    c.model().head_dim = std::max<std::int64_t>(1, hidden / heads);
+    c.model().kv_heads = heads;  // its class has no other
+    const LayerPiece layer{c.attention({.qkv_bias = biased, .output_bias = biased}),
+                           c.mlp(c.number({"intermediate_size"}), true, mlp_bias)};
+    for (std::int64_t i = 0; i < c.layers(); ++i)
+        c.add_layer(i == 0 ? "attention+mlp, one norm" : "attention+mlp", {{c.norm_over(hidden, norm_bias, i == 0 ? 1 : 2)}, layer});
+    c.model().normalization = Normalization::layer_norm;
+    c.without_final_norm();
+    c.add_beside(c.norm_over(hidden, norm_bias, 2));  // of the embeddings, after the last layer
+    const auto labels = c.model().labels;
+    if (labels != 0) {  // else nothing follows the last norm
+        c.add_beside(c.linear(hidden, hidden, classifier_bias));
+        c.add_beside(c.norm_over(hidden, norm_bias));
     }
-    if (streams > 1) {
-        LayerPiece ends;  // a matrix at either end for each stream but the first
-        ends.tensors.push_back({"streams.weight", {c.hidden(), c.hidden()}, 2 * (streams - 1), 2 * (streams - 1)});
-        c.add_read_by_layers(ends);
-    }
-    c.add_read_by_layers(c.norm_over(own));
+    if (!labels && decoder_bias) c.add_beside(c.values(c.model().vocab));
+    if (labels && *labels > 0 && classifier_bias) c.add_beside(c.values(*labels));
 }
 
-namespace {
-
-/// Differences between layers of Gemma 4.
-struct Gemma4Layer {
-    bool full = false, takes_over = false;  ///< sees all; keys and values are another layer's
-    std::int64_t head_dim = 0, groups = 0, width = 0;
-};
-
-/// Other heads in layers that see all (global_head_dim, or per_layer_config).
-Gemma4Layer gemma4_layer(Composer& c, std::int64_t layer, const std::vector<std::string>& types) {
-    const std::int64_t shared = c.number_or({"num_kv_shared_layers"}, 0), width = c.number({"intermediate_size"});
-    const std::int64_t head_dim = c.model().head_dim, kv_heads = c.model().kv_heads;
-    const std::int64_t wide = c.number_or({"global_head_dim"}, 512), wide_groups = c.number_or({"num_global_key_value_heads"}, kv_heads);
-    const bool same = c.flag({"attention_k_eq_v"}, false), double_wide = c.flag({"use_double_wide_mlp"}, false);
-    const bool full =
-        types.empty() ? (layer + 1) % 6 == 0 || layer == c.layers() - 1 : types[static_cast<std::size_t>(layer)] == "full_attention";
-    Gemma4Layer one{full, shared > 0 && layer >= c.layers() - shared, full ? wide : head_dim, full && same ? wide_groups : kv_heads, width};
-    if (c.config().object("per_layer_config") != nullptr) {
-        one.head_dim = head_dim;
-        one.groups = kv_heads;
-        if (const auto* const fields = c.config_of_layer(layer); fields != nullptr) {
-            JsonReader reader(*fields, fmt::format("{}: per_layer_config: {}", c.config().where(), layer), c.config().problems());
-            one.head_dim = reader.integer_or("head_dim", head_dim, 1, ModelLimits::head_dim);
-            one.groups = reader.integer_or("num_key_value_heads", kv_heads, 1, ModelLimits::heads);
-            one.width = reader.integer_or("intermediate_size", width, 1, ModelLimits::ffn);
-        }
-    }
-    if (double_wide && one.takes_over && one.width == width) one.width *= 2;
-    return one;
+/// Chameleon: norms of each head of queries and keys, with biases; with swin_norm the norms of the stream follow the halves.
+void compose_chameleon(Composer& c) {
+    const bool biased = c.flag({"attention_bias"}, false);
+    const std::int64_t heads = c.model().heads;
+    const bool behind = c.flag({"swin_norm"}, false);
+    (void)c.number_or({"model_parallel_size"}, 1);
+    if (c.config().problems().empty() && c.hidden() % heads != 0)
+        c.config().problem("num_attention_heads = {} do not divide hidden_size = {}; give a divisor", heads, c.hidden());
+    c.model().head_dim = std::max<std::int64_t>(1, c.hidden() / heads);
+    const LayerPiece layer{c.norm(2),
+                           c.attention({.qk_norm = QkNorm::per_head, .qk_norm_bias = true, .qkv_bias = biased, .output_bias = biased}),
+                           c.mlp(c.number({"intermediate_size"}), true, c.flag({"mlp_bias"}, false))};
+    for (std::int64_t i = 0; i < c.layers(); ++i)
+        c.add_layer(behind ? "attention+mlp, norms of heads with biases and norms behind" : "attention+mlp, norms of heads with biases",
+                    layer);
 }
 
-/// The MLP of a layer and, with experts, these in parallel (Gemma4TextDecoderLayer): the MLP as a shared expert, after the layer's norm;
-/// the router and the experts each after a norm of their own, and norms after both.
-LayerPiece gemma4_feed_forward(Composer& c, std::int64_t width, std::int64_t experts) {
-    if (experts == 0) return c.typed_mlp(width);
-    return c.mixture({.experts = experts,
-                      .top_k = c.number({"top_k_experts"}),
-                      .expert_ffn = c.number({"moe_intermediate_size"}),
-                      .shared_ffn = width,
-                      .branch_norms = true});
+/// Kosmos-2 and Kosmos-2.5: sines of the position, a norm between the products of the MLP, and in the first one in front of attention's
+/// output; the second has a table of what is a picture and what are words.
+void compose_kosmos(Composer& c) {
+    const bool second = c.model().type == "kosmos_2_5_text_model";
+    const std::int64_t hidden = c.hidden(), heads = c.model().heads, width = c.number({"ffn_dim"});
+    (void)c.flag({"scale_embedding"}, true);
+    for (const auto* field : {"activation_dropout", "layerdrop"}) (void)c.config().real_or({field}, 0, 0, 1);
+    if (c.config().problems().empty() && hidden % heads != 0)
+        c.config().problem("attention_heads = {} do not divide embed_dim = {}; give a divisor", heads, hidden);
+    c.model().head_dim = std::max<std::int64_t>(1, hidden / heads);
+    c.model().kv_heads = heads;  // its class has no other
+    const LayerPiece layer{c.norm_over(hidden, true, second ? 2 : 3), c.attention({.qkv_bias = true, .output_bias = true}),
+                           c.mlp(width, false, true), c.norm_over(width, true)};
+    for (std::int64_t i = 0; i < c.layers(); ++i) c.add_layer("attention+mlp, norms within", layer);
+    c.model().position = PositionEmbedding::none;
+    c.model().normalization = Normalization::layer_norm;
+    c.without_final_norm();
+    c.add_beside(c.norm_over(hidden, true));
+    if (second) c.add_beside(c.table(2, hidden));
 }
 
-/// A layer of Gemma 4; `input`: width of its inputs, 0 none.
-LayerPiece gemma4_pieces(Composer& c, const Gemma4Layer& one, bool same, std::int64_t input, std::int64_t experts) {
-    GemmaAttention attention{.heads = c.model().heads,
-                             .kv_heads = one.groups,
-                             .head_dim = one.head_dim,
-                             .shares_kv = one.takes_over,
-                             .key_is_value = one.full && same,
-                             .bias = c.flag({"attention_bias"}, false)};
-    const std::int64_t window = one.full ? 0 : c.number_or({"sliding_window"}, 512);
-    if (input > 0) {
-        attention.layer_input_width = input;
-        attention.layer_input_rows = c.number({"vocab_size_per_layer_input"});
-    }
-    return {c.norms_around(4), c.mixer(attention, window), gemma4_feed_forward(c, one.width, experts)};
-}
-
-}  // namespace
-
-/// Inputs of each layer from a table of their own; an MLP in parallel with experts; MLPs of several widths are counted alone.
-void compose_gemma4(Composer& c) {
-    const std::int64_t own = c.number_or({"hidden_size_per_layer_input"}, 0);
-    std::vector<std::string> types = c.words_of_layers("layer_types", {"full_attention", "sliding_attention"});
-    if (!types.empty()) types.back() = "full_attention";  // whatever a file states (configuration_gemma4.py)
-    const std::int64_t experts = c.flag({"enable_moe_block"}, false) ? c.number_or({"num_experts"}, 0) : 0;
-    const bool same = c.flag({"attention_k_eq_v"}, false);
-    c.set_activation({"hidden_activation"}, Activation::gelu);
-    c.model().embedding_multiplier = std::sqrt(static_cast<double>(c.hidden()));
-    c.model().logit_softcap = c.config().real_or({"final_logit_softcapping"}, 0, 0, ModelLimits::multiplier);
-    for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
-        const Gemma4Layer one = gemma4_layer(c, layer, types);
-        const std::string name =
-            std::string(one.full ? "attention" : "window attention") + (one.takes_over ? " with other layers' keys" : "");
-        c.add_layer(name + (experts > 0 ? "+mlp and moe" : "+mlp"), gemma4_pieces(c, one, same, own, experts));
-    }
-    if (own > 0) c.add_read_by_layers(c.norm_over(own));
+/// HRM: two stacks of layers that take turns several times, so that a token passes each layer more than once; norms without weights, a gate
+/// of attention's output, and the state that the second stack begins with.
+void compose_hrm_text(Composer& c) {
+    // num_hidden_layers counts each pass through a stack where num_layers_per_stack is stated (configuration_hrm_text.py).
+    const std::int64_t stack = std::min(c.number_or({"num_layers_per_stack"}, c.layers()), ModelLimits::layers / 2);
+    c.model().layers = 2 * stack;
+    for (const auto* field : {"H_cycles", "L_cycles"}) (void)c.number_or({field}, 0);
+    (void)c.config().integers("L_bp_cycles", 0, ModelLimits::layers);
+    (void)c.config().real_or({"embedding_scale"}, 0, 0, ModelLimits::multiplier);
+    (void)c.flag({"prefix_lm"}, true);
+    const bool biased = c.flag({"attention_bias"}, false);
+    const std::int64_t heads = c.model().heads, width = heads * c.model().head_dim;
+    const LayerPiece layer{c.attention({.kv_heads = heads, .qkv_bias = biased, .output_bias = biased}), c.linear(c.hidden(), width, biased),
+                           c.mlp(c.number({"intermediate_size"}), true, c.flag({"mlp_bias"}, false))};
+    for (std::int64_t i = 0; i < c.layers(); ++i) c.add_layer("attention+mlp, several times", layer);
+    c.without_final_norm();
+    c.add_beside(c.values(c.hidden()));
+    c.leave_out("layers that a token passes several times");
+    c.leave_out("norms without weights");
 }
 
 }  // namespace mgplan::formats

@@ -1,8 +1,10 @@
 // MoE models whose routers, norms or attention no field of ModelSpec describes.
 
 #include <algorithm>
-#include <set>
 
+#include <fmt/core.h>
+
+#include "formats/hugging_face/compose_mixtures.hpp"
 #include "formats/hugging_face/composer.hpp"
 
 namespace mgplan::formats {
@@ -130,6 +132,100 @@ void compose_mimo_flash(Composer& c) {
         c.add_layer(std::string(window ? "window attention" : "attention") + (sparse[at] ? "+moe" : "+mlp"),
                     {c.norm(2), attention, sparse[at] ? mixture : dense});
     }
+}
+
+/// Attention with norms of each head, in some layers over blocks of keys that an indexer chooses; experts with one shared expert.
+void compose_minimax_m3(Composer& c) {
+    std::int64_t heads = c.number({"index_n_heads"}), width = c.number({"index_head_dim"});
+    std::vector<std::string> types = c.words_of_layers("layer_types", {"minimax_m3_sparse", "full_attention"});
+    if (const Json* nested = c.config().object("sparse_attention_config"); nested != nullptr) {
+        JsonReader reader(*nested, c.config().where() + ": sparse_attention_config", c.config().problems());
+        heads = reader.integer_or("sparse_num_index_heads", heads, 1, ModelLimits::heads);
+        width = reader.integer_or("sparse_index_dim", width, 1, ModelLimits::head_dim);
+        const std::vector<std::int64_t> sparse = reader.integers("sparse_attention_freq", 0, 1);
+        if (types.empty() && !sparse.empty() && static_cast<std::int64_t>(sparse.size()) != c.layers())
+            c.config().problem("sparse_attention_config: sparse_attention_freq has {} entries for {} layers; give one entry per layer",
+                               sparse.size(), c.layers());
+        for (std::size_t at = 0; c.config().problems().empty() && types.size() < sparse.size(); ++at)
+            types.emplace_back(sparse[at] == 1 ? "minimax_m3_sparse" : "full_attention");
+    }
+    const std::vector<std::int64_t> mixtures = c.config().integers("moe_layer_freq", 0, 1);
+    if (!mixtures.empty() && static_cast<std::int64_t>(mixtures.size()) != c.layers())
+        c.config().problem("moe_layer_freq has {} entries for {} layers; give one entry per layer", mixtures.size(), c.layers());
+    std::vector<std::string> feed_forwards = c.words_of_layers("mlp_layer_types", {"sparse", "dense"});
+    const LayerPiece attention = c.attention({.qk_norm = QkNorm::shared_by_heads});
+    const LayerPiece indexer{c.linear(c.hidden(), heads * width), c.linear(c.hidden(), width), c.norm_over(width, false, 2)};
+    const LayerPiece dense = c.mlp(c.number({"dense_intermediate_size"}));
+    const LayerPiece mixture{
+        c.experts(c.number({"num_local_experts", "num_experts"}), c.number({"num_experts_per_tok"}), c.number({"intermediate_size"})),
+        c.mlp(c.number({"shared_intermediate_size"}))};
+    if (!c.config().problems().empty()) return;
+    for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
+        const auto at = static_cast<std::size_t>(layer);
+        const bool chooses = !types.empty() && types[at] == "minimax_m3_sparse";
+        const bool moe = !feed_forwards.empty() ? feed_forwards[at] == "sparse" : mixtures.empty() || mixtures[at] == 1;
+        c.add_layer(std::string(chooses ? "block-sparse attention" : "attention") + (moe ? "+moe" : "+mlp"),
+                    LayerPiece{{c.norm(2), attention}, chooses ? indexer : LayerPiece{}, moe ? mixture : LayerPiece{dense}});
+    }
+}
+
+/// DeepSeek-V2's experts with attention that sees a window and also all of the image and the prompt.
+void compose_unlimited_ocr(Composer& c) {
+    ModelSpec& model = c.model();
+    model.head_dim = std::max<std::int64_t>(1, model.hidden / model.heads);  // whatever a file states
+    const bool biased = c.flag({"attention_bias"}, false), mlp_biased = c.flag({"mlp_bias"}, false);
+    const LayerPiece attention = c.attention({.qkv_bias = biased, .output_bias = biased});
+    const std::int64_t width = c.number({"moe_intermediate_size"});
+    const std::vector<std::string> types =
+        c.words_of_layers("layer_types", {"full_attention", "sliding_attention", "reference_sliding_attention"});
+    const std::vector<bool> sparse = c.sparse_layers(c.number_or({"first_k_dense_replace"}, 1));
+    const LayerPiece dense = c.mlp(c.number({"intermediate_size"}), true, mlp_biased);
+    const LayerPiece mixture{c.experts(c.number({"n_routed_experts", "num_experts"}), c.number({"num_experts_per_tok"}), width),
+                             c.mlp(width * c.number({"n_shared_experts"}), true, mlp_biased)};
+    if (!c.config().problems().empty()) return;
+    for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
+        const auto at = static_cast<std::size_t>(layer);
+        const bool full = !types.empty() && types[at] == "full_attention";
+        c.add_layer(std::string(full ? "attention" : "window and prompt attention") + (sparse[at] ? "+moe" : "+mlp"),
+                    LayerPiece{{c.norm(2), attention}, sparse[at] ? mixture : LayerPiece{dense}});
+    }
+}
+
+bool has_biased_experts_or_none_chosen(ConfigParts& parts) {
+    return !parts.config.has({kExpertsOfToken}) || parts.config.boolean_or({"mlp_bias"}, false);
+}
+
+/// DeepSeek-OCR 2 with biases of its MLPs and shared experts, which the routed ones have not; and as its class has it, whose
+/// num_experts_per_tok is None, so that no token passes its experts.
+void compose_deepseek_ocr2(Composer& c) {
+    const bool chosen = c.config().has({kExpertsOfToken}), mlp_bias = c.flag({"mlp_bias"}, false);
+    if (!chosen)
+        c.assume(fmt::format("{} is not given: no token can choose experts, and all count as active; give their number to plan the model",
+                             kExpertsOfToken));
+    const bool biased = c.flag({"attention_bias"}, false);
+    const std::int64_t experts = c.number({"n_routed_experts", "num_experts"});
+    const std::int64_t width = c.number({"moe_intermediate_size"}), shared = c.number({"n_shared_experts"}) * width;
+    const LayerPiece attention{c.norm(2), c.attention({.qkv_bias = biased, .output_bias = biased})};
+    const LayerPiece dense{c.mlp(c.number({"intermediate_size"}), true, mlp_bias)};
+    const LayerPiece mixture{{c.experts(experts, chosen ? c.number({kExpertsOfToken}) : experts, width)},
+                             shared > 0 ? LayerPiece{c.mlp(shared, true, mlp_bias)} : LayerPiece{}};
+    const std::string name = chosen ? "attention+moe, biases of shared experts alone" : "attention+moe, no choice of experts";
+    for (const bool moe : c.sparse_layers(c.number_or({"first_k_dense_replace"}, 0)))
+        c.add_layer(moe ? name : "attention+mlp", {attention, moe ? mixture : dense});
+}
+
+/// Cohere 2 with experts: both halves after one norm without a bias.
+void compose_cohere2_moe(Composer& c) {
+    const bool biased = c.flag({"attention_bias"}, false);
+    const std::int64_t width = c.number({"intermediate_size"});
+    const std::int64_t shared = c.number_or({"num_shared_experts"}, 0), dense = c.number_or({"prefix_dense_intermediate_size"}, width);
+    const LayerPiece mixer{c.norm(), c.attention({.qkv_bias = biased, .output_bias = biased})};
+    LayerPiece mixture{c.experts(c.number({"num_experts"}), c.number({"num_experts_per_tok"}), width)};
+    if (shared > 0) mixture.add(c.mlp(shared * width));
+    (void)c.words_of_layers("layer_types");
+    c.model().logit_multiplier = c.config().real_or({"logit_scale"}, 0.0625, 1e-9, ModelLimits::multiplier);  // of its class
+    for (const bool sparse : c.sparse_layers(c.number_or({"first_k_dense_replace"}, 0)))
+        c.add_layer(sparse ? "attention beside moe" : "attention beside mlp", {mixer, sparse ? mixture : LayerPiece{c.mlp(dense)}});
 }
 
 }  // namespace mgplan::formats

@@ -9,18 +9,6 @@
 #include "plan/text/text.hpp"
 
 namespace mgplan::formats {
-namespace {
-
-GatedDeltaNet gated_delta_of(Composer& c) {
-    return {.key_heads = c.size({"linear_num_key_heads"}),
-            .key_dim = c.size({"linear_key_head_dim"}),
-            .value_heads = c.size({"linear_num_value_heads"}),
-            .value_dim = c.size({"linear_value_head_dim"}),
-            .conv_taps = c.size({"linear_conv_kernel_dim"})};
-}
-
-}  // namespace
-
 std::int64_t step_rank(Composer& c, std::string_view field) {
     const auto* const rank = c.config().member(field, {JsonKind::number, JsonKind::text});
     if (rank != nullptr && rank->is_number()) return c.number({field});
@@ -257,7 +245,7 @@ void compose_zamba2(Composer& c) {
 
 /// Qwen3-Next and Qwen3.5: gated delta nets, and attention with a gate of its output every full_attention_interval-th layer.
 void compose_delta_hybrid(Composer& c) {
-    const LayerPiece delta = c.mixer(gated_delta_of(c));
+    const LayerPiece delta = c.mixer(c.gated_delta_net());
     c.set_activation({"hidden_act"}, Activation::silu);
     Attention gated = c.plain_attention(true, c.flag({"attention_bias"}, false));
     gated.output_gate = true;
@@ -293,7 +281,7 @@ void compose_olmo_hybrid(Composer& c) {
     sizes.qk_norm = QkNorm::full_width;
     c.set_activation({"hidden_act"}, Activation::silu);
     c.model().state_norm_epsilon = 1e-5;  // modeling_olmo_hybrid.py, OlmoHybridGatedDeltaNet: no field of the config
-    GatedDeltaNet delta = gated_delta_of(c);
+    GatedDeltaNet delta = c.gated_delta_net();
     if (c.flag({"linear_allow_neg_eigval"}, true)) delta.strength = 2;
     const LayerPiece mlp = c.typed_mlp(c.number({"intermediate_size"}));
     const std::vector<std::string> types = c.mixers_of_layers();

@@ -1,5 +1,5 @@
 #pragma once
-// Functions that the rules of newer MoE models share (compose_newer.cpp, compose_newer_latent.cpp).
+// Functions that the rules of several MoE models share.
 
 #include <cstdint>
 #include <string>

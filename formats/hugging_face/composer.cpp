@@ -201,6 +201,14 @@ Mamba2 Composer::mamba2_by_fields(std::int64_t inner, bool normed) {
             .norm = normed};
 }
 
+GatedDeltaNet Composer::gated_delta_net() {
+    return {.key_heads = size({"linear_num_key_heads"}),
+            .key_dim = size({"linear_key_head_dim"}),
+            .value_heads = size({"linear_num_value_heads"}),
+            .value_dim = size({"linear_value_head_dim"}),
+            .conv_taps = size({"linear_conv_kernel_dim"})};
+}
+
 LayerPiece Composer::with_mamba2(const Mixer& mixer, bool conv_bias, bool proj_bias) const {
     LayerPiece piece = this->mixer(mixer);
     if (!conv_bias) {

@@ -95,6 +95,7 @@ public:
     [[nodiscard]] Attention plain_attention(bool rotary, bool biased = false) const;
     /// Latent attention as DeepSeek's fields say; with attention_bias it is counted alone.
     LayerPiece latent_attention();
+    GatedDeltaNet gated_delta_net();  ///< linear_*
     /// Mamba-2 by the fields of Bamba, Falcon-H1 and Granite; `inner` where the class has a field for it.
     Mamba2 mamba2_by_fields(std::int64_t inner, bool normed);
     /// Mamba-2, alone or within a larger mixer; without a bias of its convolution or with biases of its maps it is counted alone.

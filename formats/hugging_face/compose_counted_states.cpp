@@ -1,19 +1,15 @@
-// Types of whose layers mgplan computes some alone, so that all are counted. Qwen4-Exp, Muse Spark, Muse Glimmer with biases, the language
-// model of DeepSeek-OCR 2 as its class has it, Zamba, ModernBERT's decoder, Chameleon, both Kosmos, xLSTM.
+// Layers with a state along the sequence, of which no layer here computes all: counted from their tensors.
 
 #include <algorithm>
 #include <cmath>
 #include <set>
 
-#include <fmt/core.h>
-
+#include "formats/hugging_face/compose_mixtures.hpp"
 #include "formats/hugging_face/composer.hpp"
 #include "plan/text/text.hpp"
 
 namespace mgplan::formats {
 namespace {
-
-constexpr std::string_view kExpertsPerToken = "num_experts_per_tok";
 
 bool is_prime(std::int64_t value) {
     if (value < 4) return value > 1;
@@ -123,14 +119,10 @@ void compose_qwen4_exp(Composer& c) {
     const bool biased = c.flag({"attention_bias"}, false);
     const LayerPiece connections{c.norm_over(wide, false, 2), c.linear(wide, rank, false, 2), c.linear(rank, wide, false, 2),
                                  c.linear(wide, streams, false, 2)};
-    const LayerPiece recurrent = c.mixer(GatedDeltaNet{.key_heads = c.size({"linear_num_key_heads"}),
-                                                       .key_dim = c.size({"linear_key_head_dim"}),
-                                                       .value_heads = c.size({"linear_num_value_heads"}),
-                                                       .value_dim = c.size({"linear_value_head_dim"}),
-                                                       .conv_taps = c.size({"linear_conv_kernel_dim"})});
+    const LayerPiece recurrent = c.mixer(c.gated_delta_net());
     const LayerPiece attention{
         c.attention({.qk_norm = QkNorm::shared_by_heads, .output_gate = true, .qkv_bias = biased, .output_bias = biased})};
-    const LayerPiece mixture{c.experts(c.number({"num_experts"}), c.number({kExpertsPerToken}), c.number({"moe_intermediate_size"})),
+    const LayerPiece mixture{c.experts(c.number({"num_experts"}), c.number({kExpertsOfToken}), c.number({"moe_intermediate_size"})),
                              c.mlp(c.number({"shared_expert_intermediate_size"})), c.linear(hidden, 1)};
     if (!c.config().problems().empty()) return;
     auto rows = tables.rows.begin();
@@ -147,72 +139,66 @@ void compose_qwen4_exp(Composer& c) {
     c.add_beside({c.norm_over(wide), c.linear(wide, rank), c.linear(rank, wide)});
 }
 
-namespace {
-
-/// Muse's attention has a gate of its output next to queries, keys and values, without a bias where they have one.
-LayerPiece muse_attention(Composer& c) {
-    const bool biased = c.flag({"attention_bias"}, false);
-    (void)c.words_of_layers("layer_types", {"full_attention", "sliding_attention"});
-    if (const auto* bases = c.config().list("layer_rope_theta"); bases != nullptr && std::ssize(*bases) != c.layers())
-        c.config().problem("layer_rope_theta has {} entries for {} layers; give one entry per layer, 0 for none", bases->size(),
-                           c.layers());
-    for (const auto* field : {"qk_scale_factor", "output_multiplier", "final_logit_softcapping", "post_norm_eps"})
-        (void)c.config().real_or({field}, 0, 0, ModelLimits::multiplier);
-    return {c.attention({.qkv_bias = biased, .output_bias = biased}), c.linear(c.hidden(), c.model().heads * c.model().head_dim)};
-}
-
-}  // namespace
-
-/// Muse Spark: experts of a width of their own between two maps, a norm of what each gives, and additions to the residual stream that
-/// trained values weigh.
-void compose_muse_spark(Composer& c) {
-    const std::int64_t hidden = c.hidden(), narrow = c.number({"moe_hidden_size"});
-    (void)c.config().real_or({"residual_gate_temperature"}, 0, 0, ModelLimits::multiplier);
-    (void)c.config().real_or({"routed_scaling_factor"}, 1, 0, ModelLimits::routed_scaling);
-    const LayerPiece attention{{c.norm(3), c.values(2 * hidden)}, muse_attention(c)};
-    const LayerPiece experts = c.experts({.experts = c.number({"num_local_experts"}),
-                                          .top_k = c.number({kExpertsPerToken}),
-                                          .width = c.number({"moe_intermediate_size"}),
-                                          .in = narrow});
-    const LayerPiece mixture{experts, c.linear(hidden, narrow), c.norm_over(narrow, false, 2), c.linear(narrow, hidden)};
+/// Ling 2.5: Kimi delta attention whose gates are whole matrices, and latent attention with a gate for each head.
+void compose_bailing_hybrid(Composer& c) {
+    refuse_attention_bias(c);
+    const std::int64_t hidden = c.hidden(), heads = c.model().heads;
+    // The class gives head_dim the width of what is turned once it has taken it for its delta attention.
+    const std::int64_t dim = c.number_or({"linear_head_dim"}, c.number({"head_dim"})), width = heads * dim;
+    const std::int64_t taps = c.number({"linear_conv_kernel_dim", "short_conv_kernel_size"});
+    const LayerPiece delta{c.norm(2),
+                           c.linear(hidden, width, false, 5),  // q, k, v, decays, gates
+                           c.values(3 * width * taps),
+                           c.values(heads + width),
+                           c.linear(hidden, heads),
+                           c.norm_over(dim),
+                           c.linear(width, hidden)};
+    const LayerPiece latent{c.norm(2), c.latent_attention(), c.linear(hidden, heads)};
     const LayerPiece dense{c.mlp(c.number({"intermediate_size"}))};
-    const std::vector<std::string> kinds = c.words_of_layers("mlp_layer_types", {"sparse", "dense"});
+    const LayerPiece mixture = mixture_of(c, c.number({"num_experts", "num_local_experts"}),
+                                          c.number_or({"num_shared_experts", "n_shared_experts"}, 0) * c.number({"moe_intermediate_size"}));
+    const std::int64_t group = std::max<std::int64_t>(1, c.number({"layer_group_size"}));
+    const std::vector<std::string> words = c.mixers_of_layers();
+    const std::vector<bool> mixtures = mixtures_of(c, 2);
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
-        const bool moe = kinds.empty() || kinds[static_cast<std::size_t>(layer)] == "sparse";
-        c.add_layer(moe ? "attention+moe" : "attention+mlp", {attention, moe ? mixture : dense});
+        const auto at = static_cast<std::size_t>(layer);
+        const bool full = words.empty() ? (layer + 1) % group == 0 : !is_recurrent(words[at]);
+        c.add_layer(std::string(full ? "latent attention" : "delta attention") + (mixtures[at] ? "+moe" : "+mlp"),
+                    LayerPiece{full ? latent : delta, mixtures[at] ? mixture : dense});
     }
 }
 
-bool has_attention_bias(ConfigParts& parts) {
-    return parts.config.boolean_or({"attention_bias"}, false);
-}
-
-void compose_muse_glimmer(Composer& c) {
-    const LayerPiece layer{{c.norm(4)}, muse_attention(c), {c.mlp(c.number({"intermediate_size"}))}};
-    for (std::int64_t i = 0; i < c.layers(); ++i) c.add_layer("attention with biases but of its gate+mlp", layer);
-}
-
-bool has_biased_experts_or_none_chosen(ConfigParts& parts) {
-    return !parts.config.has({kExpertsPerToken}) || parts.config.boolean_or({"mlp_bias"}, false);
-}
-
-/// DeepSeek-OCR 2 with biases of its MLPs and shared experts, which the routed ones have not; and as its class has it, whose
-/// num_experts_per_tok is None, so that no token passes its experts.
-void compose_deepseek_ocr2(Composer& c) {
-    const bool chosen = c.config().has({kExpertsPerToken}), mlp_bias = c.flag({"mlp_bias"}, false);
-    if (!chosen)
-        c.assume(fmt::format("{} is not given: no token can choose experts, and all count as active; give their number to plan the model",
-                             kExpertsPerToken));
-    const bool biased = c.flag({"attention_bias"}, false);
-    const std::int64_t experts = c.number({"n_routed_experts", "num_experts"});
-    const std::int64_t width = c.number({"moe_intermediate_size"}), shared = c.number({"n_shared_experts"}) * width;
-    const LayerPiece attention{c.norm(2), c.attention({.qkv_bias = biased, .output_bias = biased})};
-    const LayerPiece dense{c.mlp(c.number({"intermediate_size"}), true, mlp_bias)};
-    const LayerPiece mixture{{c.experts(experts, chosen ? c.number({kExpertsPerToken}) : experts, width)},
-                             shared > 0 ? LayerPiece{c.mlp(shared, true, mlp_bias)} : LayerPiece{}};
-    const std::string name = chosen ? "attention+moe, biases of shared experts alone" : "attention+moe, no choice of experts";
-    for (const bool moe : c.sparse_layers(c.number_or({"first_k_dense_replace"}, 0)))
-        c.add_layer(moe ? name : "attention+mlp", {attention, moe ? mixture : dense});
+/// GLM-5.3 Flash: Kimi delta attention, and latent attention without positions whose keys an indexer chooses out of means of several,
+/// between several residual streams that no weights bring together at the end.
+void compose_glm5_next(Composer& c) {
+    refuse_attention_bias(c);
+    for (const auto* field : {"index_topk", "hc_sinkhorn_iters"}) (void)c.number_or({field}, 0);
+    std::int64_t heads = c.number({"linear_num_heads"}), dim = c.number({"linear_head_dim"}), taps = c.number({"linear_conv_kernel_dim"});
+    if (const Json* nested = c.config().object("linear_attn_config"); nested != nullptr) {
+        JsonReader reader(*nested, c.config().where() + ": linear_attn_config", c.config().problems());
+        heads = reader.integer_or("num_heads", heads, 1, ModelLimits::heads);
+        dim = reader.integer_or("head_dim", dim, 1, ModelLimits::head_dim);
+        taps = reader.integer_or("short_conv_kernel_size", taps, 1, ModelLimits::head_dim);
+    }
+    const std::int64_t hidden = c.hidden(), streams = c.number({"hc_mult"}), width = c.number({"index_head_dim"});
+    const LayerPiece connections = c.hyper_connection(streams, (2 + streams) * streams, 3, 2);
+    const LayerPiece delta{c.mixer(KimiDeltaAttention{.heads = heads, .head_dim = dim, .conv_taps = taps})};
+    const LayerPiece latent{c.latent_attention()};
+    const LayerPiece indexer{c.indexer(), c.values(c.number({"index_kpool"}) * width), c.linear(hidden, width)};
+    const LayerPiece dense{c.mlp(c.number({"intermediate_size"}))};
+    const LayerPiece mixture = mixture_of(c, c.number({"n_routed_experts", "num_local_experts"}),
+                                          c.number({"n_shared_experts"}) * c.number({"moe_intermediate_size"}));
+    const std::vector<std::string> words =
+        c.words_of_layers("layer_types", {"linear_attention", "indexed_attention", "full_attention", "deepseek_sparse_attention"});
+    const std::vector<bool> chooses = layers_with_indexers(c.config(), c.layers()), mixtures = mixtures_of(c, 3);
+    if (!c.config().problems().empty()) return;
+    for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
+        const auto at = static_cast<std::size_t>(layer);
+        const bool linear = words.empty() ? layer % 4 != 3 : words[at] == "linear_attention";
+        const LayerPiece mixer = linear ? delta : LayerPiece{latent, chooses[at] ? indexer : LayerPiece{}};
+        c.add_layer(std::string(linear ? "kimi_delta_attention" : "latent_attention") + (mixtures[at] ? "+moe" : "+mlp"),
+                    LayerPiece{{c.norm(2), connections}, mixer, mixtures[at] ? mixture : dense});
+    }
 }
 
 /// Zamba: Mamba whose heads have maps of the state each, and one block of attention and an MLP over stream and embeddings joined, whose
@@ -261,75 +247,6 @@ void compose_zamba(Composer& c) {
         c.assume("a block of attention of its own for each layer that has one, as transformers builds them without tied embeddings");
     if (!shares || !tied) return;
     c.add_beside(block);
-}
-
-/// ModernBERT's decoder: a norm of the embeddings in place of that of the first layer's attention, and a layer between the last norm and
-/// the output.
-void compose_modernbert_decoder(Composer& c) {
-    const std::int64_t hidden = c.hidden();
-    const bool norm_bias = c.flag({"norm_bias"}, false), mlp_bias = c.flag({"mlp_bias"}, false);
-    const bool biased = c.flag({"attention_bias"}, false);
-    const std::int64_t heads = c.model().heads;
-    const bool classifier_bias = c.flag({"classifier_bias"}, false), decoder_bias = c.flag({"decoder_bias"}, true);
-    (void)c.config().text_or({"classifier_activation"}, "");
-    for (const auto* field : {"global_attn_every_n_layers", "local_attention"}) (void)c.number_or({field}, 0);
-    (void)c.words_of_layers("layer_types", {"full_attention", "sliding_attention"});
-    if (c.config().problems().empty() && hidden % heads != 0)
-        c.config().problem("num_attention_heads = {} do not divide hidden_size = {}; give a divisor", heads, hidden);
-    c.model().head_dim = std::max<std::int64_t>(1, hidden / heads);
-    c.model().kv_heads = heads;  // its class has no other
-    const LayerPiece layer{c.attention({.qkv_bias = biased, .output_bias = biased}),
-                           c.mlp(c.number({"intermediate_size"}), true, mlp_bias)};
-    for (std::int64_t i = 0; i < c.layers(); ++i)
-        c.add_layer(i == 0 ? "attention+mlp, one norm" : "attention+mlp", {{c.norm_over(hidden, norm_bias, i == 0 ? 1 : 2)}, layer});
-    c.model().normalization = Normalization::layer_norm;
-    c.without_final_norm();
-    c.add_beside(c.norm_over(hidden, norm_bias, 2));  // of the embeddings, after the last layer
-    const auto labels = c.model().labels;
-    if (labels != 0) {  // else nothing follows the last norm
-        c.add_beside(c.linear(hidden, hidden, classifier_bias));
-        c.add_beside(c.norm_over(hidden, norm_bias));
-    }
-    if (!labels && decoder_bias) c.add_beside(c.values(c.model().vocab));
-    if (labels && *labels > 0 && classifier_bias) c.add_beside(c.values(*labels));
-}
-
-/// Chameleon: norms of each head of queries and keys, with biases; with swin_norm the norms of the stream follow the halves.
-void compose_chameleon(Composer& c) {
-    const bool biased = c.flag({"attention_bias"}, false);
-    const std::int64_t heads = c.model().heads;
-    const bool behind = c.flag({"swin_norm"}, false);
-    (void)c.number_or({"model_parallel_size"}, 1);
-    if (c.config().problems().empty() && c.hidden() % heads != 0)
-        c.config().problem("num_attention_heads = {} do not divide hidden_size = {}; give a divisor", heads, c.hidden());
-    c.model().head_dim = std::max<std::int64_t>(1, c.hidden() / heads);
-    const LayerPiece layer{c.norm(2),
-                           c.attention({.qk_norm = QkNorm::per_head, .qk_norm_bias = true, .qkv_bias = biased, .output_bias = biased}),
-                           c.mlp(c.number({"intermediate_size"}), true, c.flag({"mlp_bias"}, false))};
-    for (std::int64_t i = 0; i < c.layers(); ++i)
-        c.add_layer(behind ? "attention+mlp, norms of heads with biases and norms behind" : "attention+mlp, norms of heads with biases",
-                    layer);
-}
-
-/// Kosmos-2 and Kosmos-2.5: sines of the position, a norm between the products of the MLP, and in the first one in front of attention's
-/// output; the second has a table of what is a picture and what are words.
-void compose_kosmos(Composer& c) {
-    const bool second = c.model().type == "kosmos_2_5_text_model";
-    const std::int64_t hidden = c.hidden(), heads = c.model().heads, width = c.number({"ffn_dim"});
-    (void)c.flag({"scale_embedding"}, true);
-    for (const auto* field : {"activation_dropout", "layerdrop"}) (void)c.config().real_or({field}, 0, 0, 1);
-    if (c.config().problems().empty() && hidden % heads != 0)
-        c.config().problem("attention_heads = {} do not divide embed_dim = {}; give a divisor", heads, hidden);
-    c.model().head_dim = std::max<std::int64_t>(1, hidden / heads);
-    c.model().kv_heads = heads;  // its class has no other
-    const LayerPiece layer{c.norm_over(hidden, true, second ? 2 : 3), c.attention({.qkv_bias = true, .output_bias = true}),
-                           c.mlp(width, false, true), c.norm_over(width, true)};
-    for (std::int64_t i = 0; i < c.layers(); ++i) c.add_layer("attention+mlp, norms within", layer);
-    c.model().position = PositionEmbedding::none;
-    c.model().normalization = Normalization::layer_norm;
-    c.without_final_norm();
-    c.add_beside(c.norm_over(hidden, true));
-    if (second) c.add_beside(c.table(2, hidden));
 }
 
 namespace {
