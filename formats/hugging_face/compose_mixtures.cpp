@@ -1,12 +1,13 @@
 // MoE models with attention, convolutions or gates of their own: counted from their tensors.
 
+#include "formats/hugging_face/compose_mixtures.hpp"
+
 #include <algorithm>
 #include <optional>
 #include <set>
 
 #include <fmt/core.h>
 
-#include "formats/hugging_face/compose_mixtures.hpp"
 #include "formats/hugging_face/composer.hpp"
 #include "plan/text/text.hpp"
 
