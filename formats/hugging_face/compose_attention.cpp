@@ -9,10 +9,6 @@
 namespace mgplan::formats {
 namespace {
 
-void add_equal_layers(Composer& c, const LayerPiece& layer_of_all) {
-    for (std::int64_t layer = 0; layer < c.layers(); ++layer) c.add_layer("attention+mlp", layer_of_all);
-}
-
 void final_norm_has_bias(Composer& c) {
     c.model().normalization = Normalization::layer_norm;
 }
@@ -23,23 +19,22 @@ void final_norm_has_bias(Composer& c) {
 void compose_gpt_neo(Composer& c) {
     final_norm_has_bias(c);
     c.model().position = PositionEmbedding::learned;
-    add_equal_layers(
-        c, {c.layer_norm(2), c.attention({.output_bias = true}), c.mlp(c.number_or({"intermediate_size"}, 4 * c.hidden()), false, true)});
+    c.add_equal_layers("attention+mlp", {c.layer_norm(2), c.attention({.output_bias = true}),
+                                         c.mlp(c.number_or({"intermediate_size"}, 4 * c.hidden()), false, true)});
 }
 
 /// Norms without weights, the final one included.
 void compose_nanochat(Composer& c) {
     c.without_final_norm();
-    const bool biased = c.flag({"attention_bias"}, false);
-    add_equal_layers(c, {c.attention({.qkv_bias = biased, .output_bias = biased}), c.mlp(c.number({"intermediate_size"}), false)});
+    c.add_equal_layers("attention+mlp", {c.attention_by_fields(), c.mlp(c.number({"intermediate_size"}), false)});
     c.leave_out("norms without weights");
 }
 
 void compose_persimmon(Composer& c) {
     final_norm_has_bias(c);
     const bool normed = c.flag({"qk_layernorm"}, true);
-    add_equal_layers(
-        c,
+    c.add_equal_layers(
+        "attention+mlp",
         {c.layer_norm(2),
          c.attention(
              {.qk_norm = normed ? QkNorm::shared_by_heads : QkNorm::none, .qk_norm_bias = normed, .qkv_bias = true, .output_bias = true}),
@@ -49,20 +44,19 @@ void compose_persimmon(Composer& c) {
 /// A norm in front of the output projection, and one in front of the MLP's second matrix.
 void compose_bitnet(Composer& c) {
     const std::int64_t width = c.number({"intermediate_size"});
-    const bool biased = c.flag({"attention_bias"}, false);
-    add_equal_layers(c, {c.norm(3), c.attention({.qkv_bias = biased, .output_bias = biased}), c.mlp(width), c.norm_over(width)});
+    c.add_equal_layers("attention+mlp", {c.norm(3), c.attention_by_fields(), c.mlp(width), c.norm_over(width)});
 }
 
 /// Two softmaxes, one subtracted from the other, with four vectors that weigh it.
 void compose_diffllama(Composer& c) {
-    const bool biased = c.flag({"attention_bias"}, false);
-    add_equal_layers(c, {c.norm(2), c.attention({.qkv_bias = biased, .output_bias = biased}), c.values(4 * c.model().head_dim),
-                         c.mlp(c.number({"intermediate_size"}))});
+    c.add_equal_layers("attention+mlp",
+                       {c.norm(2), c.attention_by_fields(), c.values(4 * c.model().head_dim), c.mlp(c.number({"intermediate_size"}))});
 }
 
 void compose_xglm(Composer& c) {
     final_norm_has_bias(c);
-    add_equal_layers(c, {c.layer_norm(2), c.attention({.qkv_bias = true, .output_bias = true}), c.mlp(c.number({"ffn_dim"}), false, true)});
+    c.add_equal_layers("attention+mlp",
+                       {c.layer_norm(2), c.attention({.qkv_bias = true, .output_bias = true}), c.mlp(c.number({"ffn_dim"}), false, true)});
 }
 
 /// A mask that follows from the values, trained factors of both residual paths, and, with is_moe, experts of one row each besides the MLP.
@@ -84,7 +78,7 @@ void compose_doge(Composer& c) {
         pieces.add(c.experts({.experts = experts, .top_k = top_k, .width = 1, .gated = false, .router = false}));
         pieces.add(c.linear(c.hidden(), 2 * keys));
     }
-    for (std::int64_t layer = 0; layer < c.layers(); ++layer) c.add_layer(mixture ? "attention+mlp and moe" : "attention+mlp", pieces);
+    c.add_equal_layers(mixture ? "attention+mlp and moe" : "attention+mlp", pieces);
 }
 
 /// GPT-1: norms after attention and MLP, none after the last layer.
@@ -92,7 +86,8 @@ void compose_openai_gpt(Composer& c) {
     final_norm_has_bias(c);
     c.without_final_norm();
     c.model().position = PositionEmbedding::learned;
-    add_equal_layers(c, {c.layer_norm(2), c.attention({.qkv_bias = true, .output_bias = true}), c.mlp(4 * c.hidden(), false, true)});
+    c.add_equal_layers("attention+mlp",
+                       {c.layer_norm(2), c.attention({.qkv_bias = true, .output_bias = true}), c.mlp(4 * c.hidden(), false, true)});
 }
 
 /// Llama 3.2 Vision: some layers attend to the picture alone, with norms of each head and a trained gate in front of both additions; eight
@@ -115,8 +110,8 @@ void compose_mllama(Composer& c) {
 /// A llama, but for a scale of the MLP's input that the delay of its transcription decides, through 32 values.
 void compose_voxtral_realtime(Composer& c) {
     constexpr std::int64_t kDelayWidth = 32;  // modeling_voxtral_realtime.py, VoxtralRealtimeTextAdaRmsNorm
-    add_equal_layers(c, {c.norm(2), c.attention(), c.linear(c.hidden(), kDelayWidth), c.linear(kDelayWidth, c.hidden()),
-                         c.mlp(c.number({"intermediate_size"}))});
+    c.add_equal_layers("attention+mlp", {c.norm(2), c.attention(), c.linear(c.hidden(), kDelayWidth), c.linear(kDelayWidth, c.hidden()),
+                                         c.mlp(c.number({"intermediate_size"}))});
 }
 
 bool is_unlike_other_opt(ConfigParts& parts) {
@@ -135,7 +130,8 @@ void compose_opt(Composer& c) {
     if (!in_front || removed) c.without_final_norm();
     const bool biased = c.flag({"enable_bias"}, true);
     c.model().ffn = std::clamp<std::int64_t>(c.number({"ffn_dim"}), 1, ModelLimits::ffn);
-    add_equal_layers(c, {c.layer_norm(2), c.attention({.qkv_bias = biased, .output_bias = biased}), c.mlp(c.model().ffn, false, biased)});
+    c.add_equal_layers("attention+mlp",
+                       {c.layer_norm(2), c.attention({.qkv_bias = biased, .output_bias = biased}), c.mlp(c.model().ffn, false, biased)});
 }
 
 /// ModernBERT's decoder: a norm of the embeddings in place of that of the first layer's attention, and a layer between the last norm and
@@ -143,7 +139,6 @@ void compose_opt(Composer& c) {
 void compose_modernbert_decoder(Composer& c) {
     const std::int64_t hidden = c.hidden();
     const bool norm_bias = c.flag({"norm_bias"}, false), mlp_bias = c.flag({"mlp_bias"}, false);
-    const bool biased = c.flag({"attention_bias"}, false);
     const std::int64_t heads = c.model().heads;
     const bool classifier_bias = c.flag({"classifier_bias"}, false), decoder_bias = c.flag({"decoder_bias"}, true);
     (void)c.config().text_or({"classifier_activation"}, "");
@@ -153,8 +148,7 @@ void compose_modernbert_decoder(Composer& c) {
         c.config().problem("num_attention_heads = {} do not divide hidden_size = {}; give a divisor", heads, hidden);
     c.model().head_dim = std::max<std::int64_t>(1, hidden / heads);
     c.model().kv_heads = heads;  // its class has no other
-    const LayerPiece layer{c.attention({.qkv_bias = biased, .output_bias = biased}),
-                           c.mlp(c.number({"intermediate_size"}), true, mlp_bias)};
+    const LayerPiece layer{c.attention_by_fields(), c.mlp(c.number({"intermediate_size"}), true, mlp_bias)};
     for (std::int64_t i = 0; i < c.layers(); ++i)
         c.add_layer(i == 0 ? "attention+mlp, one norm" : "attention+mlp", {{c.norm_over(hidden, norm_bias, i == 0 ? 1 : 2)}, layer});
     c.model().normalization = Normalization::layer_norm;
@@ -171,19 +165,16 @@ void compose_modernbert_decoder(Composer& c) {
 
 /// Chameleon: norms of each head of queries and keys, with biases; with swin_norm the norms of the stream follow the halves.
 void compose_chameleon(Composer& c) {
-    const bool biased = c.flag({"attention_bias"}, false);
     const std::int64_t heads = c.model().heads;
     const bool behind = c.flag({"swin_norm"}, false);
     (void)c.number_or({"model_parallel_size"}, 1);
     if (c.config().problems().empty() && c.hidden() % heads != 0)
         c.config().problem("num_attention_heads = {} do not divide hidden_size = {}; give a divisor", heads, c.hidden());
     c.model().head_dim = std::max<std::int64_t>(1, c.hidden() / heads);
-    const LayerPiece layer{c.norm(2),
-                           c.attention({.qk_norm = QkNorm::per_head, .qk_norm_bias = true, .qkv_bias = biased, .output_bias = biased}),
+    const LayerPiece layer{c.norm(2), c.attention_by_fields({.qk_norm = QkNorm::per_head, .qk_norm_bias = true}),
                            c.mlp(c.number({"intermediate_size"}), true, c.flag({"mlp_bias"}, false))};
-    for (std::int64_t i = 0; i < c.layers(); ++i)
-        c.add_layer(behind ? "attention+mlp, norms of heads with biases and norms behind" : "attention+mlp, norms of heads with biases",
-                    layer);
+    c.add_equal_layers(behind ? "attention+mlp, norms of heads with biases and norms behind" : "attention+mlp, norms of heads with biases",
+                       layer);
 }
 
 /// Kosmos-2 and Kosmos-2.5: sines of the position, a norm between the products of the MLP, and in the first one in front of attention's
@@ -199,7 +190,7 @@ void compose_kosmos(Composer& c) {
     c.model().kv_heads = heads;  // its class has no other
     const LayerPiece layer{c.norm_over(hidden, true, second ? 2 : 3), c.attention({.qkv_bias = true, .output_bias = true}),
                            c.mlp(width, false, true), c.norm_over(width, true)};
-    for (std::int64_t i = 0; i < c.layers(); ++i) c.add_layer("attention+mlp, norms within", layer);
+    c.add_equal_layers("attention+mlp, norms within", layer);
     c.model().position = PositionEmbedding::none;
     c.model().normalization = Normalization::layer_norm;
     c.without_final_norm();
@@ -221,7 +212,7 @@ void compose_hrm_text(Composer& c) {
     const std::int64_t heads = c.model().heads, width = heads * c.model().head_dim;
     const LayerPiece layer{c.attention({.kv_heads = heads, .qkv_bias = biased, .output_bias = biased}), c.linear(c.hidden(), width, biased),
                            c.mlp(c.number({"intermediate_size"}), true, c.flag({"mlp_bias"}, false))};
-    for (std::int64_t i = 0; i < c.layers(); ++i) c.add_layer("attention+mlp, several times", layer);
+    c.add_equal_layers("attention+mlp, several times", layer);
     c.without_final_norm();
     c.add_beside(c.values(c.hidden()));
     c.leave_out("layers that a token passes several times");

@@ -116,12 +116,10 @@ void compose_qwen4_exp(Composer& c) {
     const NgramTables tables = spelled.empty() ? NgramTables{} : ngram_tables(c, std::ssize(spelled), width);
     const bool attends = std::find(delta.begin(), delta.end(), false) != delta.end();
     const LayerPiece indexer = attends ? qwen4_indexer(c) : LayerPiece{};
-    const bool biased = c.flag({"attention_bias"}, false);
     const LayerPiece connections{c.norm_over(wide, false, 2), c.linear(wide, rank, false, 2), c.linear(rank, wide, false, 2),
                                  c.linear(wide, streams, false, 2)};
     const LayerPiece recurrent = c.mixer(c.gated_delta_net());
-    const LayerPiece attention{
-        c.attention({.qk_norm = QkNorm::shared_by_heads, .output_gate = true, .qkv_bias = biased, .output_bias = biased})};
+    const LayerPiece attention{c.attention_by_fields({.qk_norm = QkNorm::shared_by_heads, .output_gate = true})};
     const LayerPiece mixture{c.experts(c.number({"num_experts"}), c.number({kExpertsOfToken}), c.number({"moe_intermediate_size"})),
                              c.mlp(c.number({"shared_expert_intermediate_size"})), c.linear(hidden, 1)};
     if (!c.config().problems().empty()) return;
@@ -284,7 +282,7 @@ void compose_xlstm(Composer& c) {
     const LayerPiece layer{c.norm_over(hidden, biased, 2),   c.linear(hidden, keys, biased, 2), c.linear(hidden, values, biased, 2),
                            c.linear(hidden, heads, true, 2), c.norm_over(values, biased),       c.linear(values, hidden, biased),
                            c.mlp(width, true, biased)};
-    for (std::int64_t i = 0; i < c.layers(); ++i) c.add_layer("mLSTM+mlp", layer);
+    c.add_equal_layers("mLSTM+mlp", layer);
     c.model().position = PositionEmbedding::none;
 }
 

@@ -67,9 +67,8 @@ void compose_sparse_decoder(Composer& c) {
 /// LayerNorm with biases, and an output layer that may have one.
 void compose_phimoe(Composer& c) {
     c.model().normalization = Normalization::layer_norm;
-    const bool biased = c.flag({"attention_bias"}, false);
     if (c.flag({"lm_head_bias"}, false) && !c.model().labels) c.add_beside(c.values(c.model().vocab));
-    add_sparse_layers(c, {c.layer_norm(2), c.attention({.qkv_bias = biased, .output_bias = biased})}, "attention", every_layer(c), 0);
+    add_sparse_layers(c, {c.layer_norm(2), c.attention_by_fields()}, "attention", every_layer(c), 0);
 }
 
 // configuration_glm_moe_dsa.py; Mistral Large 4 has the same fields.
@@ -202,10 +201,9 @@ void compose_deepseek_ocr2(Composer& c) {
     if (!chosen)
         c.assume(fmt::format("{} is not given: no token can choose experts, and all count as active; give their number to plan the model",
                              kExpertsOfToken));
-    const bool biased = c.flag({"attention_bias"}, false);
     const std::int64_t experts = c.number({"n_routed_experts", "num_experts"});
     const std::int64_t width = c.number({"moe_intermediate_size"}), shared = c.number({"n_shared_experts"}) * width;
-    const LayerPiece attention{c.norm(2), c.attention({.qkv_bias = biased, .output_bias = biased})};
+    const LayerPiece attention{c.norm(2), c.attention_by_fields()};
     const LayerPiece dense{c.mlp(c.number({"intermediate_size"}), true, mlp_bias)};
     const LayerPiece mixture{{c.experts(experts, chosen ? c.number({kExpertsOfToken}) : experts, width)},
                              shared > 0 ? LayerPiece{c.mlp(shared, true, mlp_bias)} : LayerPiece{}};
@@ -216,10 +214,9 @@ void compose_deepseek_ocr2(Composer& c) {
 
 /// Cohere 2 with experts: both halves after one norm without a bias.
 void compose_cohere2_moe(Composer& c) {
-    const bool biased = c.flag({"attention_bias"}, false);
     const std::int64_t width = c.number({"intermediate_size"});
     const std::int64_t shared = c.number_or({"num_shared_experts"}, 0), dense = c.number_or({"prefix_dense_intermediate_size"}, width);
-    const LayerPiece mixer{c.norm(), c.attention({.qkv_bias = biased, .output_bias = biased})};
+    const LayerPiece mixer{c.norm(), c.attention_by_fields()};
     LayerPiece mixture{c.experts(c.number({"num_experts"}), c.number({"num_experts_per_tok"}), width)};
     if (shared > 0) mixture.add(c.mlp(shared * width));
     (void)c.words_of_layers("layer_types");

@@ -73,8 +73,7 @@ void compose_falcon_h1(Composer& c) {
     read_multipliers(c);
     c.leave_out_step_limits();
     const LayerPiece mlp = c.typed_mlp(c.number({"intermediate_size"}), true, c.flag({"mlp_bias"}, false));
-    for (std::int64_t layer = 0; layer < c.layers(); ++layer)
-        c.add_layer("attention and mamba2+mlp", {c.norm(2), c.with_mamba2(both, conv_bias, proj_bias), mlp});
+    c.add_equal_layers("attention and mamba2+mlp", {c.norm(2), c.with_mamba2(both, conv_bias, proj_bias), mlp});
 }
 
 }  // namespace mgplan::formats

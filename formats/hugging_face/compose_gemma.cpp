@@ -101,7 +101,7 @@ void compose_gemma3n(Composer& c) {
                                  .streams = streams};
         c.add_layer(std::string(full[i] ? "attention" : "window attention") + (takes_over ? " with other layers' keys" : "") +
                         (cuts[i] > 0 ? "+cut mlp" : "+mlp"),
-                    {c.norms_around(2), c.mixer(whole, full[i] ? 0 : window)});
+                    {c.norm(2, true, true), c.mixer(whole, full[i] ? 0 : window)});
     }
     if (streams > 1) {
         LayerPiece ends;  // a matrix at either end for each stream but the first
@@ -166,7 +166,7 @@ LayerPiece gemma4_pieces(Composer& c, const Gemma4Layer& one, bool same, std::in
         attention.layer_input_width = input;
         attention.layer_input_rows = c.number({"vocab_size_per_layer_input"});
     }
-    return {c.norms_around(4), c.mixer(attention, window), gemma4_feed_forward(c, one.width, experts)};
+    return {c.norm(4, true, true), c.mixer(attention, window), gemma4_feed_forward(c, one.width, experts)};
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ void compose_mamba(Composer& c) {
                                      .conv_bias = c.flag({"use_conv_bias"}, true),
                                      .inner_norms = normed ? InnerNorms::unweighted : InnerNorms::none});
     if (c.flag({"use_bias"}, false)) mixer.add_biases({"mixer.in_proj", "mixer.out_proj"});
-    for (std::int64_t layer = 0; layer < c.layers(); ++layer) c.add_layer("mamba", {c.norm(), mixer});
+    c.add_equal_layers("mamba", {c.norm(), mixer});
 }
 
 void compose_mamba2(Composer& c) {
@@ -42,7 +42,7 @@ void compose_mamba2(Composer& c) {
     const LayerPiece mixer = c.with_mamba2(sizes, c.flag({"use_conv_bias"}, true), c.flag({"use_bias"}, false));
     c.model().position = PositionEmbedding::none;
     c.leave_out_step_limits();
-    for (std::int64_t layer = 0; layer < c.layers(); ++layer) c.add_layer("mamba2", {c.norm(), mixer});
+    c.add_equal_layers("mamba2", {c.norm(), mixer});
 }
 
 void compose_bamba(Composer& c) {
@@ -288,7 +288,7 @@ void compose_olmo_hybrid(Composer& c) {
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
         const bool full = types.empty() ? layer % 4 == 3 : !is_recurrent(types[static_cast<std::size_t>(layer)]);
         if (full)
-            c.add_layer("attention+mlp", {c.norms_behind(2), c.mixer(sizes), mlp});
+            c.add_layer("attention+mlp", {c.norm(2, false, true), c.mixer(sizes), mlp});
         else
             c.add_layer("gated_delta_net+mlp", {c.norm(2), c.mixer(delta), mlp});
     }

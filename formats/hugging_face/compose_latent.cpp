@@ -26,8 +26,7 @@ void compose_longcat_flash(Composer& c) {
     if (const std::int64_t stated = c.number_or({"qk_head_dim"}, head); stated != head)
         c.config().problem("qk_head_dim = {} is not the sum of qk_nope_head_dim and qk_rope_head_dim, {}; give that", stated, head);
     if (idle > 0) c.assume(fmt::format("first matrices of {} experts a layer counted that no token uses, for its class holds them", idle));
-    for (std::int64_t layer = 0; layer < c.layers(); ++layer)
-        c.add_layer("latent_attention+mlp, twice, beside moe", {c.norm(4), attention, mlp, attention, mlp, experts});
+    c.add_equal_layers("latent_attention+mlp, twice, beside moe", {c.norm(4), attention, mlp, attention, mlp, experts});
 }
 
 /// DeepSeek-V3, but for a norm of the output of each MoE layer's experts.

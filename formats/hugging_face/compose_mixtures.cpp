@@ -63,7 +63,7 @@ void compose_jetmoe(Composer& c) {
                            c.values(hidden),
                            c.experts(experts, top_k, c.number({"intermediate_size"})),
                            c.values(hidden)};
-    for (std::int64_t i = 0; i < c.layers(); ++i) c.add_layer("attention of experts+moe", layer);
+    c.add_equal_layers("attention of experts+moe", layer);
 }
 
 /// Short convolutions of keys, values and both halves' outputs, biases by distance in place of positions, a norm of the embeddings, and
@@ -230,14 +230,13 @@ namespace {
 
 /// Muse's attention has a gate of its output next to queries, keys and values, without a bias where they have one.
 LayerPiece muse_attention(Composer& c) {
-    const bool biased = c.flag({"attention_bias"}, false);
     (void)c.words_of_layers("layer_types", {"full_attention", "sliding_attention"});
     if (const auto* bases = c.config().list("layer_rope_theta"); bases != nullptr && std::ssize(*bases) != c.layers())
         c.config().problem("layer_rope_theta has {} entries for {} layers; give one entry per layer, 0 for none", bases->size(),
                            c.layers());
     for (const auto* field : {"qk_scale_factor", "output_multiplier", "final_logit_softcapping", "post_norm_eps"})
         (void)c.config().real_or({field}, 0, 0, ModelLimits::multiplier);
-    return {c.attention({.qkv_bias = biased, .output_bias = biased}), c.linear(c.hidden(), c.model().heads * c.model().head_dim)};
+    return {c.attention_by_fields(), c.linear(c.hidden(), c.model().heads * c.model().head_dim)};
 }
 
 }  // namespace
@@ -268,7 +267,7 @@ bool has_attention_bias(ConfigParts& parts) {
 
 void compose_muse_glimmer(Composer& c) {
     const LayerPiece layer{{c.norm(4)}, muse_attention(c), {c.mlp(c.number({"intermediate_size"}))}};
-    for (std::int64_t i = 0; i < c.layers(); ++i) c.add_layer("attention with biases but of its gate+mlp", layer);
+    c.add_equal_layers("attention with biases but of its gate+mlp", layer);
 }
 
 }  // namespace mgplan::formats

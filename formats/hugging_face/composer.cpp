@@ -146,16 +146,10 @@ LayerPiece Composer::norm_over(std::int64_t width, bool biased, std::int64_t cop
     return piece;
 }
 
-LayerPiece Composer::norms_behind(std::int64_t copies) const {
+LayerPiece Composer::norm(std::int64_t copies, bool before, bool after) const {
     Layer layer;
-    layer.norms.before = false;
-    layer.norms.after = true;
-    return norm_over(hidden(), false, copies, std::move(layer));
-}
-
-LayerPiece Composer::norms_around(std::int64_t copies) const {
-    Layer layer;
-    layer.norms.after = true;
+    layer.norms.before = before;
+    layer.norms.after = after;
     return norm_over(hidden(), false, copies, std::move(layer));
 }
 

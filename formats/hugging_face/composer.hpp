@@ -86,10 +86,8 @@ public:
 
     // Pieces of typed layers.
 
-    /// Norms in front of the halves; `copies`: all that the layer has.
-    [[nodiscard]] LayerPiece norm(std::int64_t copies = 1) const { return norm_over(hidden(), false, copies, Layer{}); }
-    [[nodiscard]] LayerPiece norms_behind(std::int64_t copies) const;  ///< in front of the additions to the residual stream
-    [[nodiscard]] LayerPiece norms_around(std::int64_t copies) const;  ///< in front of the halves and after them
+    /// Norms in front of the halves, after them, or both; `copies`: all that the layer has.
+    [[nodiscard]] LayerPiece norm(std::int64_t copies = 1, bool before = true, bool after = false) const;
     [[nodiscard]] LayerPiece mixer(const Mixer& mixer, std::int64_t window = 0) const;
     /// Attention by num_attention_heads, num_key_value_heads and head_dim. `biased`: queries, keys, values and the output.
     [[nodiscard]] Attention plain_attention(bool rotary, bool biased = false) const;
@@ -114,6 +112,11 @@ public:
     [[nodiscard]] LayerPiece norm_over(std::int64_t width, bool biased = false, std::int64_t copies = 1,
                                        std::optional<Layer> typed = {}) const;
     [[nodiscard]] LayerPiece attention(CountedAttention sizes = {}) const;
+    /// The same with the biases that attention_bias states.
+    LayerPiece attention_by_fields(CountedAttention sizes = {}) {
+        sizes.qkv_bias = sizes.output_bias = flag({"attention_bias"}, false);
+        return attention(sizes);
+    }
     LayerPiece indexer();  ///< index_n_heads, index_head_dim
     [[nodiscard]] LayerPiece mlp(std::int64_t width, bool gated = true, bool bias = false) const;
     [[nodiscard]] LayerPiece experts(const CountedExperts& sizes) const;
@@ -133,6 +136,9 @@ public:
     void leave_out_step_limits();
 
     void add_layer(const std::string& kind, LayerPiece layer);  ///< the next one
+    void add_equal_layers(const std::string& kind, const LayerPiece& layer) {
+        for (std::int64_t number = 0; number < layers(); ++number) add_layer(kind, layer);
+    }
     void add_beside(const LayerPiece& piece) { beside_.add(piece); }
     /// Tensors that typed layers read outside of them, and which are counted where the layers are.
     void add_read_by_layers(const LayerPiece& piece) { read_by_layers_.add(piece); }
