@@ -137,7 +137,9 @@ void compose_nemotron_h(Composer& c) {
                              .gated = false,
                              .latent = c.number_or({"moe_latent_size"}, 0),
                              .shared_ffn = c.number({"moe_shared_expert_intermediate_size"}) * c.number_or({"n_shared_experts"}, 1)};
-        if (stated.shared_ffn < 1) c.config().problem("the shared experts have no width; give n_shared_experts and their width above 0");
+        if (stated.shared_ffn < 1 && c.config().problems().empty())
+            c.config().problem("moe_shared_expert_intermediate_size * n_shared_experts = {} is out of range; give both from 1 on",
+                               stated.shared_ffn);
         LayerPiece piece = c.mixture(stated);
         if (!biased) return piece;
         // Typed experts have no biases of shared experts alone.
