@@ -11,6 +11,8 @@
 namespace mgplan::formats {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 bool is_prime(std::int64_t value) {
     if (value < 4) return value > 1;
     if (value % 2 == 0) return false;

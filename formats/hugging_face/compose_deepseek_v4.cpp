@@ -9,6 +9,8 @@
 namespace mgplan::formats {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 /// A list of words that may go on after the last layer, as in a file that counts layers of multi-token prediction too.
 std::vector<std::string> words_from_the_front(Composer& c, std::string_view field) {
     std::vector<std::string> words = c.config().texts(field);

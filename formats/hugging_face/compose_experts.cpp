@@ -10,6 +10,8 @@
 namespace mgplan::formats {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 std::int64_t experts_of(Composer& c) {
     return c.number({"num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts"});
 }

@@ -8,6 +8,11 @@
 #include "formats/hugging_face/composer.hpp"
 
 namespace mgplan::formats {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+}  // namespace
 
 /// Two attentions and two MLPs alternate in each layer, and experts run in parallel with the last three of them; some experts return their
 /// input. transformers' class (LongcatFlashExperts) holds first matrices for these too, which no token passes.

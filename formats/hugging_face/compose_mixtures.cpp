@@ -12,6 +12,11 @@
 #include "plan/text/text.hpp"
 
 namespace mgplan::formats {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+}  // namespace
 
 void refuse_attention_bias(Composer& c) {
     if (c.flag({"attention_bias"}, false))

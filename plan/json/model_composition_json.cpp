@@ -10,7 +10,6 @@
 #include "plan/json/enum_words.hpp"
 #include "plan/model/layer_pattern.hpp"
 #include "plan/model/layers_of_model.hpp"
-#include "plan/parameters/composed_layer.hpp"
 #include "plan/parameters/model_adapter.hpp"
 #include "plan/parts/model_parts.hpp"
 #include "plan/text/text.hpp"
