@@ -149,7 +149,7 @@ void arrange_cohere_compass(ConfigParts& parts) {
 void arrange_muse_glimmer(ConfigParts& parts) {
     ModelSpec& model = parts.model;
     ConfigReader& config = parts.config;
-    if (!parts.layers.kinds.empty()) return;
+    if (!parts.model.kinds.empty()) return;
     model.post_norms = true;
     model.attention_output_gate = true;
     model.attention_multiplier = positive(parts, {"qk_scale_factor"}, 1) / std::sqrt(static_cast<double>(model.head_dim));

@@ -4,28 +4,10 @@
 #include <cmath>
 #include <set>
 
-#include <fmt/core.h>
-
 #include "formats/hugging_face/composer.hpp"
 
 namespace mgplan::formats {
 namespace {
-
-/// intermediate_size as one number, or as a list with one for each layer.
-std::vector<std::int64_t> widths_of_layers(Composer& c) {
-    const auto* stated = c.config().member("intermediate_size", {JsonKind::number, JsonKind::list});
-    if (stated == nullptr || !stated->is_array())
-        return std::vector<std::int64_t>(static_cast<std::size_t>(c.layers()), c.number({"intermediate_size"}));
-    std::vector<std::int64_t> widths = c.config().integers("intermediate_size", 1, ModelLimits::ffn);
-    if (static_cast<std::int64_t>(widths.size()) == c.layers()) return widths;
-    c.config().problem("intermediate_size has {} entries for {} layers; give one number, or one entry per layer", widths.size(),
-                       c.layers());
-    return {};
-}
-
-void add_equal_layers(Composer& c, const Parts& parts) {
-    for (std::int64_t layer = 0; layer < c.layers(); ++layer) c.add_layer("attention+mlp", parts);
-}
 
 void final_norm_has_bias(Composer& c) {
     c.model().normalization = Normalization::layer_norm;
@@ -37,66 +19,66 @@ void final_norm_has_bias(Composer& c) {
 void compose_gpt_neo(Composer& c) {
     final_norm_has_bias(c);
     c.model().position = PositionEmbedding::learned;
-    add_equal_layers(
-        c, {c.layer_norm(2), c.attention({{"output_bias", 1}}), c.mlp(c.number_or({"intermediate_size"}, 4 * c.hidden()), false, true)});
+    c.add_equal_layers("attention+mlp", {c.layer_norm(2), c.attention({.output_bias = true}),
+                                         c.mlp(c.number_or({"intermediate_size"}, 4 * c.hidden()), false, true)});
 }
 
 /// Norms without weights, the final one included.
 void compose_nanochat(Composer& c) {
     c.without_final_norm();
-    const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0;
-    add_equal_layers(c, {c.attention({{"qkv_bias", biased}, {"output_bias", biased}}), c.mlp(c.number({"intermediate_size"}), false)});
+    c.add_equal_layers("attention+mlp", {c.attention_by_fields(), c.mlp(c.number({"intermediate_size"}), false)});
     c.leave_out("norms without weights");
 }
 
 void compose_persimmon(Composer& c) {
     final_norm_has_bias(c);
-    const std::int64_t normed = c.flag({"qk_layernorm"}, true) ? 1 : 0;
-    add_equal_layers(c, {c.layer_norm(2), c.attention({{"qkv_bias", 1}, {"output_bias", 1}, {"qk_norm", normed}, {"qk_norm_bias", normed}}),
-                         c.mlp(c.number({"intermediate_size"}), false, true)});
+    const bool normed = c.flag({"qk_layernorm"}, true);
+    c.add_equal_layers(
+        "attention+mlp",
+        {c.layer_norm(2),
+         c.attention(
+             {.qk_norm = normed ? QkNorm::shared_by_heads : QkNorm::none, .qk_norm_bias = normed, .qkv_bias = true, .output_bias = true}),
+         c.mlp(c.number({"intermediate_size"}), false, true)});
 }
 
 /// A norm in front of the output projection, and one in front of the MLP's second matrix.
 void compose_bitnet(Composer& c) {
     const std::int64_t width = c.number({"intermediate_size"});
-    const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0;
-    add_equal_layers(c, {c.norm(3), c.attention({{"qkv_bias", biased}, {"output_bias", biased}}), c.mlp(width),
-                         Composer::part("norm", {{"width", width}})});
+    c.add_equal_layers("attention+mlp", {c.norm(3), c.attention_by_fields(), c.mlp(width), c.norm_over(width)});
 }
 
 /// Two softmaxes, one subtracted from the other, with four vectors that weigh it.
 void compose_diffllama(Composer& c) {
-    const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0;
-    add_equal_layers(c, {c.norm(2), c.attention({{"qkv_bias", biased}, {"output_bias", biased}}), c.values(4 * c.model().head_dim),
-                         c.mlp(c.number({"intermediate_size"}))});
+    c.add_equal_layers("attention+mlp",
+                       {c.norm(2), c.attention_by_fields(), c.values(4 * c.model().head_dim), c.mlp(c.number({"intermediate_size"}))});
 }
 
 void compose_xglm(Composer& c) {
     final_norm_has_bias(c);
-    add_equal_layers(c, {c.layer_norm(2), c.attention({{"qkv_bias", 1}, {"output_bias", 1}}), c.mlp(c.number({"ffn_dim"}), false, true)});
+    c.add_equal_layers("attention+mlp",
+                       {c.layer_norm(2), c.attention({.qkv_bias = true, .output_bias = true}), c.mlp(c.number({"ffn_dim"}), false, true)});
 }
 
 /// A mask that follows from the values, trained factors of both residual paths, and, with is_moe, experts of one row each besides the MLP.
 void compose_doge(Composer& c) {
-    const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0, groups = c.model().kv_heads;
-    Parts parts{c.norm(2),
-                c.attention({{"qk_norm", 1}, {"qkv_bias", biased}, {"output_bias", biased}}),
-                c.linear(groups * c.model().head_dim, groups, biased != 0),
-                c.values(groups),  // the mask
-                c.mlp(c.number({"intermediate_size"}), true, c.flag({"mlp_bias"}, false)),
-                c.values(2 * c.hidden())};
+    const bool biased = c.flag({"attention_bias"}, false);
+    const std::int64_t groups = c.model().kv_heads;
+    LayerPiece pieces{c.norm(2),
+                      c.attention({.qk_norm = QkNorm::shared_by_heads, .qkv_bias = biased, .output_bias = biased}),
+                      c.linear(groups * c.model().head_dim, groups, biased),
+                      c.values(groups),  // the mask
+                      c.mlp(c.number({"intermediate_size"}), true, c.flag({"mlp_bias"}, false)),
+                      c.values(2 * c.hidden())};
     (void)c.number_or({"keep_window_size"}, 0);
     const std::int64_t experts = c.number_or({"num_experts"}, 1), top_k = c.number_or({"num_experts_per_tok"}, 1);
     const bool mixture = c.flag({"is_moe"}, false);
     if (mixture) {
         // Each expert is the pair of two of sqrt(experts) keys, which the router scores.
         const auto keys = static_cast<std::int64_t>(std::floor(std::sqrt(static_cast<double>(experts))));
-        LayerPart rows = c.experts(experts, top_k, 1, false);
-        rows.sizes["router"] = 0;
-        parts.push_back(std::move(rows));
-        parts.push_back(c.linear(c.hidden(), 2 * keys));
+        pieces.add(c.experts({.experts = experts, .top_k = top_k, .width = 1, .gated = false, .router = false}));
+        pieces.add(c.linear(c.hidden(), 2 * keys));
     }
-    for (std::int64_t layer = 0; layer < c.layers(); ++layer) c.add_layer(mixture ? "attention+mlp and moe" : "attention+mlp", parts);
+    c.add_equal_layers(mixture ? "attention+mlp and moe" : "attention+mlp", pieces);
 }
 
 /// GPT-1: norms after attention and MLP, none after the last layer.
@@ -104,7 +86,8 @@ void compose_openai_gpt(Composer& c) {
     final_norm_has_bias(c);
     c.without_final_norm();
     c.model().position = PositionEmbedding::learned;
-    add_equal_layers(c, {c.layer_norm(2), c.attention({{"qkv_bias", 1}, {"output_bias", 1}}), c.mlp(4 * c.hidden(), false, true)});
+    c.add_equal_layers("attention+mlp",
+                       {c.layer_norm(2), c.attention({.qkv_bias = true, .output_bias = true}), c.mlp(4 * c.hidden(), false, true)});
 }
 
 /// Llama 3.2 Vision: some layers attend to the picture alone, with norms of each head and a trained gate in front of both additions; eight
@@ -113,71 +96,23 @@ void compose_mllama(Composer& c) {
     std::vector<std::int64_t> listed = c.config().integers("cross_attention_layers", 0, ModelLimits::layers);
     if (c.config().list("cross_attention_layers") == nullptr) listed = {3, 8, 13, 18, 23, 28, 33, 38};  // of its class
     const std::set<std::int64_t> crossing(listed.begin(), listed.end());
-    const LayerPart mlp = c.mlp(c.number({"intermediate_size"}));
+    const LayerPiece mlp = c.mlp(c.number({"intermediate_size"}));
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
         if (crossing.contains(layer))
-            c.add_layer("attention to pictures+mlp", {c.norm(2), c.attention({{"qk_norm", 1}}), mlp, c.values(2)});
+            c.add_layer("attention to pictures+mlp", {c.norm(2), c.attention({.qk_norm = QkNorm::shared_by_heads}), mlp, c.values(2)});
         else
             c.add_layer("attention+mlp", {c.norm(2), c.attention(), mlp});
     }
     constexpr std::int64_t kMoreWords = 8;
-    c.add_beside(Composer::part("table", {{"rows", kMoreWords}, {"width", c.hidden()}}));
+    c.add_beside(c.table(kMoreWords, c.hidden()));
 }
 
 /// A llama, but for a scale of the MLP's input that the delay of its transcription decides, through 32 values.
 void compose_voxtral_realtime(Composer& c) {
     constexpr std::int64_t kDelayWidth = 32;  // modeling_voxtral_realtime.py, VoxtralRealtimeTextAdaRmsNorm
-    add_equal_layers(c, {c.norm(2), c.attention(), c.linear(c.hidden(), kDelayWidth), c.linear(kDelayWidth, c.hidden()),
-                         c.mlp(c.number({"intermediate_size"}))});
+    c.add_equal_layers("attention+mlp", {c.norm(2), c.attention(), c.linear(c.hidden(), kDelayWidth), c.linear(kDelayWidth, c.hidden()),
+                                         c.mlp(c.number({"intermediate_size"}))});
 }
-
-namespace {
-
-/// activation_sparsity_pattern: the share of zeros to which each layer's gate is cut, in millionths; not stated, 0.95 in the first ten of
-/// more than ten layers.
-std::vector<std::int64_t> gate_cuts(Composer& c) {
-    constexpr std::int64_t kSparseLayers = 10, kUsual = 950'000;
-    std::vector<std::int64_t> cuts(static_cast<std::size_t>(c.layers()), 0);
-    const auto* const stated = c.config().list("activation_sparsity_pattern");
-    if (stated == nullptr) {
-        if (c.layers() > kSparseLayers) std::fill_n(cuts.begin(), kSparseLayers, kUsual);
-        return cuts;
-    }
-    if (static_cast<std::int64_t>(stated->size()) != c.layers()) {
-        c.config().problem("activation_sparsity_pattern has {} entries for {} layers; give one entry per layer", stated->size(),
-                           c.layers());
-        return cuts;
-    }
-    for (std::size_t i = 0; i < cuts.size(); ++i) {
-        const double share = (*stated)[i].is_number() ? (*stated)[i].get<double>() : -1;
-        if (!(share >= 0 && share < 1)) {
-            c.config().problem("activation_sparsity_pattern holds something that is no share of zeros; give numbers from 0 to below 1");
-            break;
-        }
-        cuts[i] = std::llround(share * 1e6);
-    }
-    return cuts;
-}
-
-/// True for each layer that sees all: layer_types, else every fifth. Keys that the last layers take over come from layers of both kinds
-/// that they are of (configuration_gemma3n.py, kv_sharing_modes).
-std::vector<bool> full_layers_of_gemma3n(Composer& c, std::int64_t shared) {
-    std::vector<bool> full;
-    for (const std::string& word : c.words_of_layers("layer_types", {"full_attention", "sliding_attention"}))
-        full.push_back(word == "full_attention");
-    for (std::int64_t layer = static_cast<std::int64_t>(full.size()); layer < c.layers(); ++layer) full.push_back((layer + 1) % 5 == 0);
-    const auto own = full.begin() + std::max<std::int64_t>(0, c.layers() - shared);
-    for (auto layer = own; shared > 0 && layer != full.end(); ++layer) {
-        if (std::find(full.begin(), own, *layer) != own) continue;
-        c.config().problem(
-            "num_kv_shared_layers = {}, but no layer in front of these is of the kind ({}) whose keys one of them takes over; give fewer",
-            shared, *layer ? "full_attention" : "sliding_attention");
-        break;
-    }
-    return full;
-}
-
-}  // namespace
 
 bool is_unlike_other_opt(ConfigParts& parts) {
     ConfigReader& config = parts.config;
@@ -195,129 +130,93 @@ void compose_opt(Composer& c) {
     if (!in_front || removed) c.without_final_norm();
     const bool biased = c.flag({"enable_bias"}, true);
     c.model().ffn = std::clamp<std::int64_t>(c.number({"ffn_dim"}), 1, ModelLimits::ffn);
-    add_equal_layers(c, {c.layer_norm(2), c.attention({{"qkv_bias", biased ? 1 : 0}, {"output_bias", biased ? 1 : 0}}),
-                         c.mlp(c.model().ffn, false, biased)});
+    c.add_equal_layers("attention+mlp",
+                       {c.layer_norm(2), c.attention({.qkv_bias = biased, .output_bias = biased}), c.mlp(c.model().ffn, false, biased)});
 }
 
-/// Several streams (AltUp), a low-rank bypass (LAuReL), inputs of each layer from a table of their own, keys and values of the last
-/// layers taken over from earlier ones, gates cut to their largest values.
-void compose_gemma3n(Composer& c) {
-    const auto positive = [&](std::string_view field) { return c.config().integer({field}, 1, ModelLimits::part_size); };
-    const std::int64_t streams = positive("altup_num_inputs"), own = positive("hidden_size_per_layer_input"),
-                       words = positive("vocab_size_per_layer_input"), rank = positive("laurel_rank");
-    const std::int64_t shared = c.number_or({"num_kv_shared_layers"}, 0), window = c.number_or({"sliding_window"}, 512);
-    const std::vector<std::int64_t> widths = widths_of_layers(c), cuts = gate_cuts(c);
-    const std::vector<bool> full = full_layers_of_gemma3n(c, shared);
-    if (widths.empty() || !c.config().problems().empty()) return;
-    if (!c.flag({"altup_correct_scale"}, true))
-        c.assume("altup_correct_scale is false: its class has scales of the first stream all the same, which no token uses");
-    c.set_activation({"hidden_activation"}, Activation::gelu);
-    c.model().embedding_multiplier = std::sqrt(static_cast<double>(c.hidden()));
-    c.model().logit_softcap = c.config().real_or({"final_logit_softcapping"}, 0, 0, ModelLimits::multiplier);
-    LayerPart norms = c.norm(2);
-    norms.sizes["behind"] = 2;  // and in front
-    for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
-        const auto i = static_cast<std::size_t>(layer);
-        const bool takes_over = layer >= c.layers() - shared;
-        LayerPart part = Composer::part("gemma3n_layer", {{"heads", c.model().heads},
-                                                          {"kv_heads", c.model().kv_heads},
-                                                          {"head_dim", c.model().head_dim},
-                                                          {"shares_kv", takes_over ? 1 : 0},
-                                                          {"window", full[i] ? 0 : window},
-                                                          {"input", own},
-                                                          {"input_rows", words},
-                                                          {"bypass", rank},
-                                                          {"streams", streams},
-                                                          {"width", widths[i]},
-                                                          {"cut_millionths", cuts[i]},
-                                                          {"bias", c.flag({"attention_bias"}, false) ? 1 : 0}});
-        c.add_layer(std::string(full[i] ? "attention" : "window attention") + (takes_over ? " with other layers' keys" : "") +
-                        (cuts[i] > 0 ? "+cut mlp" : "+mlp"),
-                    {norms, c.activated(std::move(part))});
+/// ModernBERT's decoder: a norm of the embeddings in place of that of the first layer's attention, and a layer between the last norm and
+/// the output.
+void compose_modernbert_decoder(Composer& c) {
+    const std::int64_t hidden = c.hidden();
+    const bool norm_bias = c.flag({"norm_bias"}, false), mlp_bias = c.flag({"mlp_bias"}, false);
+    const std::int64_t heads = c.model().heads;
+    const bool classifier_bias = c.flag({"classifier_bias"}, false), decoder_bias = c.flag({"decoder_bias"}, true);
+    (void)c.config().text_or({"classifier_activation"}, "");
+    for (const auto* field : {"global_attn_every_n_layers", "local_attention"}) (void)c.number_or({field}, 0);
+    (void)c.words_of_layers("layer_types", {"full_attention", "sliding_attention"});
+    if (c.config().problems().empty() && hidden % heads != 0)
+        c.config().problem("num_attention_heads = {} do not divide hidden_size = {}; give a divisor", heads, hidden);
+    c.model().head_dim = std::max<std::int64_t>(1, hidden / heads);
+    c.model().kv_heads = heads;  // its class has no other
+    const LayerPiece layer{c.attention_by_fields(), c.mlp(c.number({"intermediate_size"}), true, mlp_bias)};
+    for (std::int64_t i = 0; i < c.layers(); ++i)
+        c.add_layer(i == 0 ? "attention+mlp, one norm" : "attention+mlp", {{c.norm_over(hidden, norm_bias, i == 0 ? 1 : 2)}, layer});
+    c.model().normalization = Normalization::layer_norm;
+    c.without_final_norm();
+    c.add_beside(c.norm_over(hidden, norm_bias, 2));  // of the embeddings, after the last layer
+    const auto labels = c.model().labels;
+    if (labels != 0) {  // else nothing follows the last norm
+        c.add_beside(c.linear(hidden, hidden, classifier_bias));
+        c.add_beside(c.norm_over(hidden, norm_bias));
     }
-    if (streams > 1) c.add_beside(Composer::part("stream_ends", {{"streams", streams}}));
-    c.add_beside(Composer::part("layer_input_norm", {{"width", own}}));
+    if (!labels && decoder_bias) c.add_beside(c.values(c.model().vocab));
+    if (labels && *labels > 0 && classifier_bias) c.add_beside(c.values(*labels));
 }
 
-namespace {
-
-/// Differences between layers of Gemma 4.
-struct Gemma4Layer {
-    bool full = false, takes_over = false;  ///< sees all; keys and values are another layer's
-    std::int64_t head_dim = 0, groups = 0, width = 0;
-};
-
-/// Other heads in layers that see all (global_head_dim, or per_layer_config).
-Gemma4Layer gemma4_layer(Composer& c, std::int64_t layer, const std::vector<std::string>& types) {
-    const std::int64_t shared = c.number_or({"num_kv_shared_layers"}, 0), width = c.number({"intermediate_size"});
-    const std::int64_t head_dim = c.model().head_dim, kv_heads = c.model().kv_heads;
-    const std::int64_t wide = c.number_or({"global_head_dim"}, 512), wide_groups = c.number_or({"num_global_key_value_heads"}, kv_heads);
-    const bool same = c.flag({"attention_k_eq_v"}, false), double_wide = c.flag({"use_double_wide_mlp"}, false);
-    const bool full =
-        types.empty() ? (layer + 1) % 6 == 0 || layer == c.layers() - 1 : types[static_cast<std::size_t>(layer)] == "full_attention";
-    Gemma4Layer one{full, shared > 0 && layer >= c.layers() - shared, full ? wide : head_dim, full && same ? wide_groups : kv_heads, width};
-    if (c.config().object("per_layer_config") != nullptr) {
-        one.head_dim = head_dim;
-        one.groups = kv_heads;
-        if (const auto* const fields = c.config_of_layer(layer); fields != nullptr) {
-            JsonReader reader(*fields, fmt::format("{}: per_layer_config: {}", c.config().where(), layer), c.config().problems());
-            one.head_dim = reader.integer_or("head_dim", head_dim, 1, ModelLimits::head_dim);
-            one.groups = reader.integer_or("num_key_value_heads", kv_heads, 1, ModelLimits::heads);
-            one.width = reader.integer_or("intermediate_size", width, 1, ModelLimits::ffn);
-        }
-    }
-    if (double_wide && one.takes_over && one.width == width) one.width *= 2;
-    return one;
+/// Chameleon: norms of each head of queries and keys, with biases; with swin_norm the norms of the stream follow the halves.
+void compose_chameleon(Composer& c) {
+    const std::int64_t heads = c.model().heads;
+    const bool behind = c.flag({"swin_norm"}, false);
+    (void)c.number_or({"model_parallel_size"}, 1);
+    if (c.config().problems().empty() && c.hidden() % heads != 0)
+        c.config().problem("num_attention_heads = {} do not divide hidden_size = {}; give a divisor", heads, c.hidden());
+    c.model().head_dim = std::max<std::int64_t>(1, c.hidden() / heads);
+    const LayerPiece layer{c.norm(2), c.attention_by_fields({.qk_norm = QkNorm::per_head, .qk_norm_bias = true}),
+                           c.mlp(c.number({"intermediate_size"}), true, c.flag({"mlp_bias"}, false))};
+    c.add_equal_layers(behind ? "attention+mlp, norms of heads with biases and norms behind" : "attention+mlp, norms of heads with biases",
+                       layer);
 }
 
-/// The MLP of a layer and, with experts, these in parallel (Gemma4TextDecoderLayer): the MLP as a shared expert, after the layer's norm;
-/// the router and the experts each after a norm of their own, and norms after both.
-Parts gemma4_feed_forward(Composer& c, std::int64_t width, std::int64_t experts) {
-    const LayerPart mlp = c.activated(c.mlp(width));
-    if (experts == 0) return {mlp};
-    const LayerPart chosen = c.activated(c.experts(experts, c.number({"top_k_experts"}), c.number({"moe_intermediate_size"})));
-    if (!c.model().moe) c.describe_mixture(chosen, width, false);
-    if (c.model().moe) c.model().moe->branch_norms = true;
-    return {chosen, mlp, c.norm(4), c.values(experts)};
+/// Kosmos-2 and Kosmos-2.5: sines of the position, a norm between the products of the MLP, and in the first one in front of attention's
+/// output; the second has a table of what is a picture and what are words.
+void compose_kosmos(Composer& c) {
+    const bool second = c.model().type == "kosmos_2_5_text_model";
+    const std::int64_t hidden = c.hidden(), heads = c.model().heads, width = c.number({"ffn_dim"});
+    (void)c.flag({"scale_embedding"}, true);
+    for (const auto* field : {"activation_dropout", "layerdrop"}) (void)c.config().real_or({field}, 0, 0, 1);
+    if (c.config().problems().empty() && hidden % heads != 0)
+        c.config().problem("attention_heads = {} do not divide embed_dim = {}; give a divisor", heads, hidden);
+    c.model().head_dim = std::max<std::int64_t>(1, hidden / heads);
+    c.model().kv_heads = heads;  // its class has no other
+    const LayerPiece layer{c.norm_over(hidden, true, second ? 2 : 3), c.attention({.qkv_bias = true, .output_bias = true}),
+                           c.mlp(width, false, true), c.norm_over(width, true)};
+    c.add_equal_layers("attention+mlp, norms within", layer);
+    c.model().position = PositionEmbedding::none;
+    c.model().normalization = Normalization::layer_norm;
+    c.without_final_norm();
+    c.add_beside(c.norm_over(hidden, true));
+    if (second) c.add_beside(c.table(2, hidden));
 }
 
-/// Parts of the layers of Gemma 4; `input`: width of their inputs, 0 none.
-Parts gemma4_parts(Composer& c, const Gemma4Layer& one, bool same, std::int64_t input, std::int64_t experts) {
-    PartSizesGiven sizes{{"heads", c.model().heads},
-                         {"kv_heads", one.groups},
-                         {"head_dim", one.head_dim},
-                         {"shares_kv", one.takes_over ? 1 : 0},
-                         {"key_is_value", one.full && same ? 1 : 0},
-                         {"bias", c.flag({"attention_bias"}, false) ? 1 : 0},
-                         {"window", one.full ? 0 : c.number_or({"sliding_window"}, 512)}};
-    if (input > 0) {
-        sizes["input"] = input;
-        sizes["input_rows"] = c.number({"vocab_size_per_layer_input"});
-    }
-    LayerPart norms = c.norm(4);
-    norms.sizes["behind"] = 2;  // and in front
-    return joined({{std::move(norms), Composer::part("gemma_attention", sizes)}, gemma4_feed_forward(c, one.width, experts)});
-}
-
-}  // namespace
-
-/// Inputs of each layer from a table of their own; an MLP in parallel with experts; MLPs of several widths are counted alone.
-void compose_gemma4(Composer& c) {
-    const std::int64_t own = c.number_or({"hidden_size_per_layer_input"}, 0);
-    std::vector<std::string> types = c.words_of_layers("layer_types", {"full_attention", "sliding_attention"});
-    if (!types.empty()) types.back() = "full_attention";  // whatever a file states (configuration_gemma4.py)
-    const std::int64_t experts = c.flag({"enable_moe_block"}, false) ? c.number_or({"num_experts"}, 0) : 0;
-    const bool same = c.flag({"attention_k_eq_v"}, false);
-    c.set_activation({"hidden_activation"}, Activation::gelu);
-    c.model().embedding_multiplier = std::sqrt(static_cast<double>(c.hidden()));
-    c.model().logit_softcap = c.config().real_or({"final_logit_softcapping"}, 0, 0, ModelLimits::multiplier);
-    for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
-        const Gemma4Layer one = gemma4_layer(c, layer, types);
-        const std::string name =
-            std::string(one.full ? "attention" : "window attention") + (one.takes_over ? " with other layers' keys" : "");
-        c.add_layer(name + (experts > 0 ? "+mlp and moe" : "+mlp"), gemma4_parts(c, one, same, own, experts));
-    }
-    if (own > 0) c.add_beside(Composer::part("layer_input_norm", {{"width", own}}));
+/// HRM: two stacks of layers that take turns several times, so that a token passes each layer more than once; norms without weights, a gate
+/// of attention's output, and the state that the second stack begins with.
+void compose_hrm_text(Composer& c) {
+    // num_hidden_layers counts each pass through a stack where num_layers_per_stack is stated (configuration_hrm_text.py).
+    const std::int64_t stack = std::min(c.number_or({"num_layers_per_stack"}, c.layers()), ModelLimits::layers / 2);
+    c.model().layers = 2 * stack;
+    for (const auto* field : {"H_cycles", "L_cycles"}) (void)c.number_or({field}, 0);
+    (void)c.config().integers("L_bp_cycles", 0, ModelLimits::layers);
+    (void)c.config().real_or({"embedding_scale"}, 0, 0, ModelLimits::multiplier);
+    (void)c.flag({"prefix_lm"}, true);
+    const bool biased = c.flag({"attention_bias"}, false);
+    const std::int64_t heads = c.model().heads, width = heads * c.model().head_dim;
+    const LayerPiece layer{c.attention({.kv_heads = heads, .qkv_bias = biased, .output_bias = biased}), c.linear(c.hidden(), width, biased),
+                           c.mlp(c.number({"intermediate_size"}), true, c.flag({"mlp_bias"}, false))};
+    c.add_equal_layers("attention+mlp, several times", layer);
+    c.without_final_norm();
+    c.add_beside(c.values(c.hidden()));
+    c.leave_out("layers that a token passes several times");
+    c.leave_out("norms without weights");
 }
 
 }  // namespace mgplan::formats

@@ -63,21 +63,17 @@ void read_multipliers(Composer& c) {
 void compose_falcon_h1(Composer& c) {
     const std::int64_t inner = c.number_or({"mamba_d_ssm"}, c.number_or({"mamba_expand"}, 2) * c.hidden());
     const bool normed = c.flag({"mamba_rms_norm"}, false), norm_first = c.flag({"mamba_norm_before_gate"}, true);
-    LayerPart both = c.mamba2(inner, normed);
-    both.kind = "attention_beside_mamba2";
-    const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0;
-    both.sizes["query_heads"] = c.model().heads;
-    both.sizes["kv_heads"] = c.model().kv_heads;
-    both.sizes["head_dim"] = c.model().head_dim;
-    both.sizes["qkv_bias"] = both.sizes["output_bias"] = biased;
+    AttentionBesideMamba2 both{.attention = c.plain_attention(true, c.flag({"attention_bias"}, false)),
+                               .mamba2 = c.mamba2_by_fields(inner, normed)};
+    const bool conv_bias = c.flag({"mamba_conv_bias"}, true), proj_bias = c.flag({"mamba_proj_bias"}, false);
     if (c.flag({"projectors_bias"}, false)) c.config().problem("projectors_bias = true is not described by any layer here; give false");
     // Its fused kernel gates first whatever the field says (FalconH1Mixer.forward), its plain form as the field says.
     if (normed && norm_first) c.leave_out("a norm in front of Mamba-2's gate (mamba_norm_before_gate)");
     c.set_activation({"hidden_act"}, Activation::silu);
     read_multipliers(c);
     c.leave_out_step_limits();
-    const LayerPart mlp = c.activated(c.mlp(c.number({"intermediate_size"}), true, c.flag({"mlp_bias"}, false)));
-    for (std::int64_t layer = 0; layer < c.layers(); ++layer) c.add_layer("attention and mamba2+mlp", {c.norm(2), both, mlp});
+    const LayerPiece mlp = c.typed_mlp(c.number({"intermediate_size"}), true, c.flag({"mlp_bias"}, false));
+    c.add_equal_layers("attention and mamba2+mlp", {c.norm(2), c.with_mamba2(both, conv_bias, proj_bias), mlp});
 }
 
 }  // namespace mgplan::formats

@@ -6,27 +6,9 @@
 #include <set>
 
 #include "formats/hugging_face/composer.hpp"
-#include "plan/parts/layer_parts.hpp"
 #include "plan/text/text.hpp"
 
 namespace mgplan::formats {
-namespace {
-
-LayerPart gated_delta_of(Composer& c) {
-    return Composer::part("gated_delta_net", {{"key_heads", c.number({"linear_num_key_heads"})},
-                                              {"key_dim", c.number({"linear_key_head_dim"})},
-                                              {"value_heads", c.number({"linear_num_value_heads"})},
-                                              {"value_dim", c.number({"linear_value_head_dim"})},
-                                              {"conv", c.number({"linear_conv_kernel_dim"})}});
-}
-
-PartSizesGiven attention_biases(Composer& c) {
-    const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0;
-    return {{"qkv_bias", biased}, {"output_bias", biased}};
-}
-
-}  // namespace
-
 std::int64_t step_rank(Composer& c, std::string_view field) {
     const auto* const rank = c.config().member(field, {JsonKind::number, JsonKind::text});
     if (rank != nullptr && rank->is_number()) return c.number({field});
@@ -41,36 +23,34 @@ void compose_mamba(Composer& c) {
     const bool normed = c.model().type == "falcon_mamba";
     c.model().position = PositionEmbedding::none;
     (void)c.config().real_or({"mixer_rms_eps"}, 0, 0, 1);
-    const LayerPart mixer = Composer::part("mamba", {{"inner", inner},
-                                                     {"state", c.number({"state_size"})},
-                                                     {"conv", c.number({"conv_kernel"})},
-                                                     {"dt_rank", step_rank(c, "time_step_rank")},
-                                                     {"conv_bias", c.flag({"use_conv_bias"}, true) ? 1 : 0},
-                                                     {"proj_bias", c.flag({"use_bias"}, false) ? 1 : 0},
-                                                     {"inner_norms", normed ? 2 : 0}});
-    for (std::int64_t layer = 0; layer < c.layers(); ++layer) c.add_layer("mamba", {c.norm(), mixer});
+    LayerPiece mixer = c.mixer(Mamba{.inner_width = inner,
+                                     .state_size = c.size({"state_size"}),
+                                     .conv_taps = c.size({"conv_kernel"}),
+                                     .dt_rank = step_rank(c, "time_step_rank"),
+                                     .conv_bias = c.flag({"use_conv_bias"}, true),
+                                     .inner_norms = normed ? InnerNorms::unweighted : InnerNorms::none});
+    if (c.flag({"use_bias"}, false)) mixer.add_biases({"mixer.in_proj", "mixer.out_proj"});
+    c.add_equal_layers("mamba", {c.norm(), mixer});
 }
 
 void compose_mamba2(Composer& c) {
-    const LayerPart mixer = Composer::part("mamba2", {{"inner", c.number_or({"expand"}, 2) * c.hidden()},
-                                                      {"heads", c.number({"num_heads"})},
-                                                      {"groups", c.number({"n_groups"})},
-                                                      {"state", c.number({"state_size"})},
-                                                      {"conv", c.number({"conv_kernel"})},
-                                                      {"conv_bias", c.flag({"use_conv_bias"}, true) ? 1 : 0},
-                                                      {"proj_bias", c.flag({"use_bias"}, false) ? 1 : 0}});
+    const Mamba2 sizes{.inner_width = c.number_or({"expand"}, 2) * c.hidden(),
+                       .heads = c.size({"num_heads"}),
+                       .groups = c.size({"n_groups"}),
+                       .state_size = c.size({"state_size"}),
+                       .conv_taps = c.size({"conv_kernel"})};
+    const LayerPiece mixer = c.with_mamba2(sizes, c.flag({"use_conv_bias"}, true), c.flag({"use_bias"}, false));
     c.model().position = PositionEmbedding::none;
     c.leave_out_step_limits();
-    for (std::int64_t layer = 0; layer < c.layers(); ++layer) c.add_layer("mamba2", {c.norm(), mixer});
+    c.add_equal_layers("mamba2", {c.norm(), mixer});
 }
 
 void compose_bamba(Composer& c) {
-    const LayerPart mamba = c.mamba2(c.number_or({"mamba_expand"}, 2) * c.hidden(), true);
+    const LayerPiece mamba = c.with_mamba2(c.mamba2_by_fields(c.number_or({"mamba_expand"}, 2) * c.hidden(), true),
+                                           c.flag({"mamba_conv_bias"}, true), c.flag({"mamba_proj_bias"}, false));
     c.set_activation({"hidden_act"}, Activation::silu);
-    PartSizesGiven sizes = attention_biases(c);
-    sizes["positions"] = 2;
-    const LayerPart attention = c.attention(sizes);
-    const LayerPart mlp = c.activated(c.mlp(c.number({"intermediate_size"}), true, c.flag({"mlp_bias"}, false)));
+    const LayerPiece attention = c.mixer(c.plain_attention(true, c.flag({"attention_bias"}, false)));
+    const LayerPiece mlp = c.typed_mlp(c.number({"intermediate_size"}), true, c.flag({"mlp_bias"}, false));
     c.leave_out_step_limits();
     std::set<std::int64_t> attends;
     for (const auto layer : c.config().integers("attn_layer_indices", 0, ModelLimits::layers)) attends.insert(layer);
@@ -81,7 +61,8 @@ void compose_bamba(Composer& c) {
 }
 
 void compose_granite_hybrid(Composer& c) {
-    const LayerPart mamba = c.mamba2(c.number_or({"mamba_expand"}, 2) * c.hidden(), true);
+    const LayerPiece mamba = c.with_mamba2(c.mamba2_by_fields(c.number_or({"mamba_expand"}, 2) * c.hidden(), true),
+                                           c.flag({"mamba_conv_bias"}, true), c.flag({"mamba_proj_bias"}, false));
     const std::string positions = c.config().text_or({"position_embedding_type"}, "");
     const bool rotary = positions == "rope";
     if (!rotary && !positions.empty() && positions != "nope")
@@ -89,41 +70,38 @@ void compose_granite_hybrid(Composer& c) {
     if (!rotary) c.model().position = PositionEmbedding::none;
     c.set_activation({"hidden_act"}, Activation::silu);
     c.leave_out_step_limits();
-    PartSizesGiven sizes = attention_biases(c);
-    sizes["positions"] = rotary ? 2 : 1;
-    const LayerPart attention = c.attention(sizes);
-    const std::int64_t shared = c.number({"shared_intermediate_size"});
-    Parts feed_forward;
+    const LayerPiece attention = c.mixer(c.plain_attention(rotary, c.flag({"attention_bias"}, false)));
+    const std::int64_t shared = c.size({"shared_intermediate_size"});
     const std::int64_t experts = c.number_or({"num_local_experts"}, 0);
-    if (experts > 0) {
-        feed_forward.push_back(c.activated(c.experts(experts, c.number({"num_experts_per_tok"}), c.number({"intermediate_size"}))));
-        c.describe_mixture(feed_forward.front(), shared, false);
-    }
-    feed_forward.push_back(c.activated(c.mlp(shared)));
+    const LayerPiece feed_forward = experts == 0 ? c.typed_mlp(shared)
+                                                 : c.mixture({.experts = experts,
+                                                              .top_k = c.number({"num_experts_per_tok"}),
+                                                              .expert_ffn = c.number({"intermediate_size"}),
+                                                              .shared_ffn = shared});
     const std::vector<std::string> types = c.mixers_of_layers();
     const std::string ends = experts > 0 ? "+moe" : "+mlp";
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
         const bool recurrent = types.empty() || is_recurrent(types[static_cast<std::size_t>(layer)]);
-        c.add_layer((recurrent ? "mamba2" : "attention") + ends, joined({{c.norm(2), recurrent ? mamba : attention}, feed_forward}));
+        c.add_layer((recurrent ? "mamba2" : "attention") + ends, {c.norm(2), recurrent ? mamba : attention, feed_forward});
     }
 }
 
 void compose_jamba(Composer& c) {
     const std::int64_t inner = c.number_or({"mamba_expand"}, 2) * c.hidden();
-    const LayerPart mamba = Composer::part("mamba", {{"inner", inner},
-                                                     {"state", c.number({"mamba_d_state"})},
-                                                     {"conv", c.number({"mamba_d_conv"})},
-                                                     {"dt_rank", step_rank(c, "mamba_dt_rank")},
-                                                     {"conv_bias", c.flag({"mamba_conv_bias"}, true) ? 1 : 0},
-                                                     {"proj_bias", c.flag({"mamba_proj_bias"}, false) ? 1 : 0},
-                                                     {"inner_norms", 1}});
+    LayerPiece mamba = c.mixer(Mamba{.inner_width = inner,
+                                     .state_size = c.size({"mamba_d_state"}),
+                                     .conv_taps = c.size({"mamba_d_conv"}),
+                                     .dt_rank = step_rank(c, "mamba_dt_rank"),
+                                     .conv_bias = c.flag({"mamba_conv_bias"}, true),
+                                     .inner_norms = InnerNorms::weighted});
+    if (c.flag({"mamba_proj_bias"}, false)) mamba.add_biases({"mixer.in_proj", "mixer.out_proj"});
     c.model().position = PositionEmbedding::none;  // its order is that of the states
     c.set_activation({"hidden_act"}, Activation::silu);
-    const LayerPart attention = c.attention({{"positions", 1}});
+    const LayerPiece attention = c.mixer(c.plain_attention(false));
     const std::int64_t width = c.number({"intermediate_size"}), experts = c.number({"num_experts"});
-    const LayerPart dense = c.activated(c.mlp(width));
-    const LayerPart sparse = c.activated(c.experts(std::max<std::int64_t>(1, experts), c.number({"num_experts_per_tok"}), width));
-    if (experts > 1) c.describe_mixture(sparse, 0, false);
+    const LayerPiece dense = c.typed_mlp(width);
+    const Mixture sizes{.experts = experts, .top_k = c.number({"num_experts_per_tok"}), .expert_ffn = width};
+    const LayerPiece sparse = experts > 1 ? c.mixture(sizes) : LayerPiece{};
     if (c.model().moe) c.model().moe->normalize_top_k = false;  // modeling_jamba.py, JambaSparseMoeBlock.route_tokens_to_experts
     const std::int64_t attention_every = std::max<std::int64_t>(1, c.number({"attn_layer_period"})),
                        attention_at = c.number({"attn_layer_offset"});
@@ -139,35 +117,37 @@ void compose_jamba(Composer& c) {
 /// One norm and one mixer or feed-forward a layer, by a pattern of letters (M, *, -, E) or by words. Its attention has no biases, whatever
 /// attention_bias says.
 void compose_nemotron_h(Composer& c) {
-    const LayerPart mamba = Composer::part("mamba2", {{"inner", c.number({"mamba_num_heads"}) * c.number({"mamba_head_dim"})},
-                                                      {"heads", c.number({"mamba_num_heads"})},
-                                                      {"groups", c.number({"n_groups"})},
-                                                      {"state", c.number({"ssm_state_size"})},
-                                                      {"conv", c.number({"conv_kernel"})},
-                                                      {"conv_bias", c.flag({"use_conv_bias"}, true) ? 1 : 0},
-                                                      {"proj_bias", c.flag({"use_bias"}, false) ? 1 : 0}});
+    const Mamba2 sizes{.inner_width = c.size({"mamba_num_heads"}) * c.size({"mamba_head_dim"}),
+                       .heads = c.size({"mamba_num_heads"}),
+                       .groups = c.size({"n_groups"}),
+                       .state_size = c.size({"ssm_state_size"}),
+                       .conv_taps = c.size({"conv_kernel"})};
+    const LayerPiece mamba = c.with_mamba2(sizes, c.flag({"use_conv_bias"}, true), c.flag({"use_bias"}, false));
     // Its activation is squared ReLU unless mlp_hidden_act says otherwise, and positions are in the order of the states alone.
     c.model().position = PositionEmbedding::none;
     c.set_activation({"mlp_hidden_act"}, Activation::squared_relu);
     c.leave_out_step_limits();
-    const LayerPart attention = c.attention({{"positions", 1}});
+    const LayerPiece attention = c.mixer(c.plain_attention(false));
     const bool biased = c.flag({"mlp_bias"}, false);
-    const LayerPart mlp = c.activated(c.mlp(c.number({"intermediate_size"}), false, biased));
-    const auto mixture = [&]() -> Parts {
-        const std::int64_t latent = c.number_or({"moe_latent_size"}, 0);
-        LayerPart experts =
-            c.experts(c.number({"n_routed_experts"}), c.number({"num_experts_per_tok"}), c.number({"moe_intermediate_size"}), false);
-        experts = c.activated(experts);
-        if (latent > 0) experts.sizes["in"] = latent;
-        const std::int64_t shared = c.number({"moe_shared_expert_intermediate_size"}) * c.number_or({"n_shared_experts"}, 1);
-        Parts parts{experts, c.mlp(shared, false, biased)};
-        if (!c.model().moe) c.describe_mixture(experts, shared, false);
-        if (latent > 0) {
-            if (c.model().moe) c.model().moe->latent = latent;
-            parts.push_back(c.linear(c.hidden(), latent));
-            parts.push_back(c.linear(latent, c.hidden()));
-        }
-        return parts;
+    const LayerPiece mlp = c.typed_mlp(c.number({"intermediate_size"}), false, biased);
+    const auto mixture = [&]() -> LayerPiece {
+        const Mixture stated{.experts = c.number({"n_routed_experts"}),
+                             .top_k = c.number({"num_experts_per_tok"}),
+                             .expert_ffn = c.number({"moe_intermediate_size"}),
+                             .gated = false,
+                             .latent = c.number_or({"moe_latent_size"}, 0),
+                             .shared_ffn = c.number({"moe_shared_expert_intermediate_size"}) * c.number_or({"n_shared_experts"}, 1)};
+        if (stated.shared_ffn < 1 && c.config().problems().empty())
+            c.config().problem("moe_shared_expert_intermediate_size * n_shared_experts = {} is out of range; give both from 1 on",
+                               stated.shared_ffn);
+        LayerPiece piece = c.mixture(stated);
+        if (!biased) return piece;
+        // Typed experts have no biases of shared experts alone.
+        LayerPiece counted{
+            c.experts({.experts = stated.experts, .top_k = stated.top_k, .width = stated.expert_ffn, .gated = false, .in = stated.latent}),
+            c.mlp(stated.shared_ffn, false, true)};
+        if (stated.latent > 0) counted.add({c.linear(c.hidden(), stated.latent), c.linear(stated.latent, c.hidden())});
+        return counted;
     };
     std::vector<std::string> words = c.config().texts("layers_block_type");
     const std::string pattern = c.config().text_or({"hybrid_override_pattern"}, "");
@@ -196,7 +176,7 @@ void compose_nemotron_h(Composer& c) {
         else if (word == "mlp")
             c.add_layer("mlp", {c.norm(), mlp});
         else if (word == "moe")
-            c.add_layer("moe", joined({{c.norm()}, mixture()}));
+            c.add_layer("moe", {c.norm(), mixture()});
         else {
             c.config().problem("{} holds '{}'; the layers here are M (mamba), * (attention), - (mlp) and E (moe)", field,
                                word.substr(0, 20));
@@ -209,14 +189,13 @@ void compose_nemotron_h(Composer& c) {
 /// weights num_mem_blocks of blocks share; each use has an adapter of the MLP's and a map back of its own.
 void compose_zamba2(Composer& c) {
     const std::int64_t hidden = c.hidden(), wide = 2 * hidden;
-    const std::int64_t heads = c.number({"n_mamba_heads"}), inner = c.number_or({"mamba_expand"}, 2) * hidden;
-    const LayerPart mamba = Composer::part("mamba2", {{"inner", inner},
-                                                      {"heads", heads},
-                                                      {"groups", c.number({"mamba_ngroups"})},
-                                                      {"state", c.number({"mamba_d_state"})},
-                                                      {"conv", c.number({"mamba_d_conv"})},
-                                                      {"conv_bias", c.flag({"use_conv_bias"}, true) ? 1 : 0},
-                                                      {"proj_bias", c.flag({"add_bias_linear"}, false) ? 1 : 0}});
+    const std::int64_t heads = c.size({"n_mamba_heads"}), inner = c.number_or({"mamba_expand"}, 2) * hidden;
+    const Mamba2 mamba2{.inner_width = inner,
+                        .heads = heads,
+                        .groups = c.size({"mamba_ngroups"}),
+                        .state_size = c.size({"mamba_d_state"}),
+                        .conv_taps = c.size({"mamba_d_conv"})};
+    const bool conv_bias = c.flag({"use_conv_bias"}, true), biased = c.flag({"add_bias_linear"}, false);
     std::vector<std::string> words = c.words_of_layers("layers_block_type", {"mamba", "linear_attention", "hybrid"});
     if (words.empty()) {
         // Its class has 54 layers (configuration_zamba2.py): six of seven sixths, then two further apart.
@@ -237,52 +216,51 @@ void compose_zamba2(Composer& c) {
             "tie_word_embeddings = false unties the blocks that layers share as well (transformers, get_expanded_tied_weights_keys), which "
             "is "
             "another network; give true");
-    const bool biased = c.flag({"add_bias_linear"}, false), adapts_attention = c.flag({"use_shared_attention_adapter"}, false);
+    const bool adapts_attention = c.flag({"use_shared_attention_adapter"}, false);
     const std::int64_t head_dim = c.number_or({"attention_head_dim"}, wide / std::max<std::int64_t>(1, c.model().heads));
     const bool turned = c.flag({"use_mem_rope"}, false);
     c.set_activation({"hidden_act"}, Activation::gelu_exact);
     c.model().position = turned ? PositionEmbedding::rope : PositionEmbedding::none;
     c.leave_out_step_limits();
-    const PartSizesGiven block{
-        {"query_heads", c.model().heads}, {"kv_heads", c.model().kv_heads}, {"head_dim", head_dim}, {"width", width}};
+    SharedBlock block{.query_heads = c.model().heads,
+                      .kv_heads = c.model().kv_heads,
+                      .head_dim = head_dim,
+                      .ffn = width,
+                      .activation = c.model().activation};
+    if (turned) block.rotary.emplace();
+    const LayerPiece mamba = c.with_mamba2(mamba2, conv_bias, biased);
     std::int64_t uses = 0;
-    for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
-        const bool hybrid = words[static_cast<std::size_t>(layer)] == "hybrid";
-        if (!hybrid) {
+    for (const std::string& word : words) {
+        if (word != "hybrid") {
             c.add_layer("mamba2", {c.norm(), mamba});
             continue;
         }
-        LayerPart shared = mamba;
-        shared.kind = "shared_block_mamba2";
-        for (const auto& [name, value] : block) shared.sizes[name] = value;
-        shared.sizes["block"] = uses++ % std::max<std::int64_t>(1, blocks);
-        shared.sizes["rank"] = rank;
-        shared.sizes["positions"] = turned ? 2 : 1;
-        shared.sizes["adapts_attention"] = adapts_attention ? 1 : 0;
-        c.add_layer("mamba2 behind a shared block", {c.norm(), c.activated(std::move(shared))});
+        block.number = uses++ % std::max<std::int64_t>(1, blocks);
+        const SharedBlockMamba2 both{.block = block, .mamba2 = mamba2, .adapter_rank = rank, .adapts_attention = adapts_attention};
+        c.add_layer("mamba2 behind a shared block", {c.norm(), c.with_mamba2(both, conv_bias, biased)});
     }
-    for (std::int64_t i = 0; i < std::min(blocks, uses); ++i) {
-        LayerPart weights = Composer::part("shared_block", block);
-        weights.sizes["bias"] = biased ? 1 : 0;
-        c.add_beside(std::move(weights));
-    }
+    block.number = 0;  // counted, they all have this name
+    LayerPiece weights = c.shared_block(block);
+    if (biased) weights.add_biases({"shared_blocks.0.linear_fc1", "shared_blocks.0.linear_fc2"});
+    for (std::int64_t i = 0; i < std::min(blocks, uses); ++i) c.add_read_by_layers(weights);
 }
 
 /// Qwen3-Next and Qwen3.5: gated delta nets, and attention with a gate of its output every full_attention_interval-th layer.
 void compose_delta_hybrid(Composer& c) {
-    const LayerPart delta = gated_delta_of(c);
-    PartSizesGiven sizes = attention_biases(c);
-    sizes["output_gate"] = sizes["qk_norm"] = 1;
-    sizes["positions"] = 2;
+    const LayerPiece delta = c.mixer(c.gated_delta_net());
     c.set_activation({"hidden_act"}, Activation::silu);
-    const LayerPart attention = c.attention(sizes);
+    Attention gated = c.plain_attention(true, c.flag({"attention_bias"}, false));
+    gated.output_gate = true;
+    gated.qk_norm = QkNorm::shared_by_heads;
+    const LayerPiece attention = c.mixer(gated);
     const std::int64_t experts = c.number_or({"num_experts"}, 0);
-    Parts sparse;
-    if (experts > 0) {
-        sparse = {c.activated(c.experts(experts, c.number({"num_experts_per_tok"}), c.number({"moe_intermediate_size"}))),
-                  c.mlp(c.number({"shared_expert_intermediate_size"})), c.linear(c.hidden(), 1)};
-    }
-    if (experts > 0) c.describe_mixture(sparse.front(), part_size(sparse[1], "width"), true);
+    LayerPiece sparse;
+    if (experts > 0)
+        sparse = c.mixture({.experts = experts,
+                            .top_k = c.number({"num_experts_per_tok"}),
+                            .expert_ffn = c.number({"moe_intermediate_size"}),
+                            .shared_ffn = c.size({"shared_expert_intermediate_size"}),
+                            .shared_gate = true});
     const std::int64_t step = std::max<std::int64_t>(1, c.number_or({"decoder_sparse_step"}, 1));
     const std::int64_t every = std::max<std::int64_t>(1, c.number_or({"full_attention_interval"}, 4));
     std::set<std::int64_t> dense_only;
@@ -291,9 +269,8 @@ void compose_delta_hybrid(Composer& c) {
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
         const bool full = types.empty() ? (layer + 1) % every == 0 : !is_recurrent(types[static_cast<std::size_t>(layer)]);
         const bool mixture = experts > 0 && (layer + 1) % step == 0 && !dense_only.contains(layer);
-        const Parts feed_forward = mixture ? sparse : Parts{c.activated(c.mlp(c.number({"intermediate_size"})))};
         c.add_layer(std::string(full ? "attention" : "gated_delta_net") + (mixture ? "+moe" : "+mlp"),
-                    joined({{c.norm(2), full ? attention : delta}, feed_forward}));
+                    {c.norm(2), full ? attention : delta, mixture ? sparse : c.typed_mlp(c.number({"intermediate_size"}))});
     }
 }
 
@@ -302,37 +279,36 @@ void compose_olmo_hybrid(Composer& c) {
     const auto* const rope = c.config().object("rope_parameters");
     const bool turns = rope != nullptr && rope->contains("rope_theta") && !rope->at("rope_theta").is_null();
     if (!turns) c.model().position = PositionEmbedding::none;
-    PartSizesGiven sizes = attention_biases(c);
-    sizes["qk_norm"] = 3;
-    sizes["positions"] = turns ? 2 : 1;
+    Attention sizes = c.plain_attention(turns, c.flag({"attention_bias"}, false));
+    sizes.qk_norm = QkNorm::full_width;
     c.set_activation({"hidden_act"}, Activation::silu);
     c.model().state_norm_epsilon = 1e-5;  // modeling_olmo_hybrid.py, OlmoHybridGatedDeltaNet: no field of the config
-    LayerPart delta = gated_delta_of(c), behind = c.norm(2);
-    if (c.flag({"linear_allow_neg_eigval"}, true)) delta.sizes["strength"] = 2;
-    behind.sizes["behind"] = 1;
-    const LayerPart attention = c.attention(sizes), mlp = c.activated(c.mlp(c.number({"intermediate_size"})));
+    GatedDeltaNet delta = c.gated_delta_net();
+    if (c.flag({"linear_allow_neg_eigval"}, true)) delta.strength = 2;
+    const LayerPiece mlp = c.typed_mlp(c.number({"intermediate_size"}));
     const std::vector<std::string> types = c.mixers_of_layers();
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
         const bool full = types.empty() ? layer % 4 == 3 : !is_recurrent(types[static_cast<std::size_t>(layer)]);
         if (full)
-            c.add_layer("attention+mlp", {behind, attention, mlp});
+            c.add_layer("attention+mlp", {c.norm(2, false, true), c.mixer(sizes), mlp});
         else
-            c.add_layer("gated_delta_net+mlp", {c.norm(2), delta, mlp});
+            c.add_layer("gated_delta_net+mlp", {c.norm(2), c.mixer(delta), mlp});
     }
 }
 
 void compose_recurrent_gemma(Composer& c) {
     const std::int64_t width = c.number_or({"lru_width"}, c.hidden());
-    const LayerPart recurrent =
-        Composer::part("gated_linear_recurrence", {{"width", width}, {"heads", c.model().heads}, {"conv", c.number({"conv1d_width"})}});
-    const LayerPart attention =
-        c.attention({{"qkv_bias", c.flag({"attention_bias"}, false) ? 1 : 0}, {"output_bias", 1}, {"positions", 2}});
+    const LayerPiece recurrent =
+        c.mixer(GatedLinearRecurrence{.width = width, .heads = c.model().heads, .conv_taps = c.size({"conv1d_width"})});
+    Attention sizes = c.plain_attention(true, true);
+    sizes.qkv_bias = c.flag({"attention_bias"}, false);
+    const LayerPiece attention = c.mixer(sizes);
     c.set_activation({"hidden_activation"}, Activation::gelu);
     c.model().sliding_window = c.config().integer_or({"attention_window_size"}, 2048, 1, ModelLimits::positions);
     c.model().logit_softcap = c.config().real_or({"logits_soft_cap"}, 0, 0, ModelLimits::multiplier);
     if (c.flag({"embeddings_scale_by_sqrt_dim"}, true)) c.model().embedding_multiplier = std::sqrt(static_cast<double>(c.hidden()));
     // intermediate_size counts both matrices of the gate.
-    const LayerPart mlp = c.activated(c.mlp(c.number({"intermediate_size"}) / 2, true, true));
+    const LayerPiece mlp = c.typed_mlp(c.number({"intermediate_size"}) / 2, true, true);
     std::vector<std::string> blocks = c.config().texts("block_types");
     if (!c.knows_words("block_types", blocks, {"recurrent", "attention"})) return;
     if (blocks.empty()) blocks = {"recurrent", "recurrent", "attention"};

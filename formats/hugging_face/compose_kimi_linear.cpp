@@ -6,21 +6,9 @@
 #include <set>
 
 #include "formats/hugging_face/composer.hpp"
-#include "plan/parts/layer_parts.hpp"
 
 namespace mgplan::formats {
 namespace {
-
-/// Values that no size of the part holds: the norms of the latents have the default of their class (KimiLinearRMSNorm).
-MlaSpec latent_spec(const LayerPart& part) {
-    constexpr double kLatentEpsilon = 1e-6;
-    return {.q_lora_rank = part_size(part, "q_lora_rank"),
-            .kv_lora_rank = part_size(part, "kv_lora_rank"),
-            .qk_nope_head_dim = part_size(part, "qk_nope"),
-            .qk_rope_head_dim = part_size(part, "qk_rope"),
-            .v_head_dim = part_size(part, "v_head_dim"),
-            .norm_epsilon = kLatentEpsilon};
-}
 
 /// Layers with latent attention: layer_types, else linear_attn_config, which counts them from 1, else every fourth but the first.
 std::vector<bool> latent_layers(Composer& c, const std::optional<std::set<std::int64_t>>& listed) {
@@ -46,27 +34,32 @@ void compose_kimi_linear(Composer& c) {
         if (reader.has("full_attn_layers")) listed.emplace();
         for (const auto layer : reader.integers("full_attn_layers", 1, ModelLimits::layers)) listed->insert(layer);
     }
-    const LayerPart linear = Composer::part("kimi_delta_attention", {{"heads", heads}, {"head_dim", head_dim}, {"conv", conv}});
-    const LayerPart latent = c.latent_attention();
+    const LayerPiece linear = c.mixer(KimiDeltaAttention{.heads = heads, .head_dim = head_dim, .conv_taps = conv});
+    const LayerPiece latent = c.latent_attention();
     c.model().position = PositionEmbedding::none;  // its order is that of the states
     c.model().kv_heads = c.model().heads;
     c.set_activation({"hidden_act"}, Activation::silu);
-    const LayerPart dense = c.activated(c.mlp(c.number({"intermediate_size"})));
+    const LayerPiece dense = c.typed_mlp(c.number({"intermediate_size"}));
     const std::int64_t width = c.number({"moe_intermediate_size"});
-    const std::int64_t shared = width * c.number_or({"num_shared_experts", "n_shared_experts"}, 1);
-    Parts sparse{c.activated(c.experts(c.number({"num_experts", "n_routed_experts", "num_local_experts"}),
-                                       c.number({"num_experts_per_token", "num_experts_per_tok"}), width))};
-    if (shared > 0) sparse.push_back(c.mlp(shared));
+    const LayerPiece sparse = c.mixture({.experts = c.number({"num_experts", "n_routed_experts", "num_local_experts"}),
+                                         .top_k = c.number({"num_experts_per_token", "num_experts_per_tok"}),
+                                         .expert_ffn = width,
+                                         .shared_ffn = width * c.number_or({"num_shared_experts", "n_shared_experts"}, 1)});
     const std::vector<bool> latents = latent_layers(c, listed), mixtures = c.sparse_layers(c.number_or({"first_k_dense_replace"}, 1));
     if (!c.config().problems().empty()) return;
-    c.model().mla = latent_spec(latent);
-    c.describe_mixture(sparse.front(), shared, false);
+    constexpr double kLatentEpsilon = 1e-6;  // of the norms of the latents: the default of their class (KimiLinearRMSNorm)
+    c.model().mla = MlaSpec{.q_lora_rank = c.number_or({"q_lora_rank"}, 0),
+                            .kv_lora_rank = c.size({"kv_lora_rank"}),
+                            .qk_nope_head_dim = c.number({"qk_nope_head_dim"}),
+                            .qk_rope_head_dim = c.number({"qk_rope_head_dim"}),
+                            .v_head_dim = c.number({"v_head_dim"}),
+                            .norm_epsilon = kLatentEpsilon};
     const std::int64_t frequency = std::max<std::int64_t>(1, c.number_or({"moe_layer_freq"}, 1));
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
         const auto at = static_cast<std::size_t>(layer);
         const bool mixture = mixtures[at] && layer % frequency == 0;
         c.add_layer(std::string(latents[at] ? "latent_attention" : "kimi_delta_attention") + (mixture ? "+moe" : "+mlp"),
-                    joined({{c.norm(2), latents[at] ? latent : linear}, mixture ? sparse : Parts{dense}}));
+                    LayerPiece{{c.norm(2), latents[at] ? latent : linear}, mixture ? sparse : LayerPiece{dense}});
     }
 }
 

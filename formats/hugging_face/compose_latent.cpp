@@ -1,115 +1,16 @@
-// MoE models with latent or compressed attention that no field of ModelSpec describes: LongCat-Flash, DeepSeek-V4, MiniMax M3, the language
-// model of Unlimited-OCR, A.X K1, HY V4, Cohere 2 with experts.
+// Latent attention with gates, biases, indexers or experts that no field of ModelSpec describes.
 
 #include <algorithm>
 
 #include <fmt/core.h>
 
+#include "formats/hugging_face/compose_mixtures.hpp"
 #include "formats/hugging_face/composer.hpp"
-#include "plan/parts/layer_parts.hpp"
 
 namespace mgplan::formats {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-/// A list of words that may go on after the last layer, as in a file that counts layers of multi-token prediction too.
-std::vector<std::string> words_from_the_front(Composer& c, std::string_view field) {
-    std::vector<std::string> words = c.config().texts(field);
-    if (words.empty()) return words;
-    if (static_cast<std::int64_t>(words.size()) < c.layers()) {
-        c.config().problem("{} has {} entries for {} layers; give one entry per layer", field, words.size(), c.layers());
-        return {};
-    }
-    words.resize(static_cast<std::size_t>(c.layers()));
-    return words;
-}
-
-/// DeepSeek-V4's attention by layer: layer_types, else compress_ratios, else two layers of far compression and then both kinds in turn.
-std::vector<std::string> attention_of_layers(Composer& c) {
-    std::vector<std::string> words = words_from_the_front(c, "layer_types");
-    const std::vector<std::int64_t> ratios = c.config().integers("compress_ratios", 0, ModelLimits::positions);
-    if (words.empty() && !ratios.empty()) {
-        if (static_cast<std::int64_t>(ratios.size()) < c.layers())
-            c.config().problem("compress_ratios has {} entries for {} layers; give one entry per layer", ratios.size(), c.layers());
-        for (const auto ratio : ratios) {
-            if (static_cast<std::int64_t>(words.size()) == c.layers()) break;
-            if (ratio != 0 && ratio != 4 && ratio != 128)
-                c.config().problem("compress_ratios holds {}; the layers of this type have 0, 4 or 128", ratio);
-            words.emplace_back(ratio == 0   ? "sliding_attention"
-                               : ratio == 4 ? "compressed_sparse_attention"
-                                            : "heavily_compressed_attention");
-        }
-    }
-    for (const std::string& word : words) {
-        if (word == "sliding_attention" || word == "compressed_sparse_attention" || word == "heavily_compressed_attention") continue;
-        c.config().problem(
-            "layer_types holds '{}', which no layer of this type is; write sliding_attention, compressed_sparse_attention or "
-            "heavily_compressed_attention",
-            word.substr(0, 40));
-        return {};
-    }
-    if (!words.empty() || !c.config().problems().empty()) return words;
-    for (std::int64_t layer = 0; layer < c.layers(); ++layer)
-        words.emplace_back(layer >= 2 && layer % 2 == 1 ? "compressed_sparse_attention" : "heavily_compressed_attention");
-    return words;
-}
-
-/// Tokens that one compressed key stands for: compress_rates, in which older fields replace their entry.
-std::int64_t rate_of(Composer& c, std::string_view kind, std::string_view older, std::int64_t fallback) {
-    std::int64_t rate = fallback;
-    if (const Json* rates = c.config().object("compress_rates"); rates != nullptr) {
-        JsonReader reader(*rates, c.config().where() + ": compress_rates", c.config().problems());
-        rate = reader.integer_or(kind, rate, 1, ModelLimits::positions);
-    }
-    return std::max<std::int64_t>(1, c.number_or({older}, rate));
-}
-
-LayerPart hyper_connection(std::int64_t streams, std::int64_t maps, std::int64_t scales, std::int64_t copies) {
-    return Composer::part("hyper_connection", {{"streams", streams}, {"maps", maps}, {"scales", scales}, {"copies", copies}});
-}
-
-/// Values of a head that rotary positions turn: partial_rotary_factor, else qk_rope_head_dim, else an eighth
-/// (configuration_deepseek_v4.py).
-std::int64_t turned_values(Composer& c) {
-    const std::int64_t width = c.model().head_dim, stated = c.number_or({"qk_rope_head_dim"}, std::max<std::int64_t>(1, width / 8));
-    if (c.config().stated({"partial_rotary_factor"}).empty()) return stated;
-    return static_cast<std::int64_t>(static_cast<double>(width) * c.config().real_or({"partial_rotary_factor"}, 0, 0, 1));
-}
-
-/// Attention of DeepSeek-V4 for one word of its layer_types.
-LayerPart compressed_attention(Composer& c, const std::string& word) {
-    const ModelSpec& model = c.model();
-    const std::int64_t groups = c.number({"o_groups"}), width = model.heads * model.head_dim;
-    if (groups > 0 && width % groups != 0)
-        c.config().problem("o_groups = {} does not divide {} heads of {}; give a divisor of {}", groups, model.heads, model.head_dim,
-                           width);
-    LayerPart part = Composer::part("compressed_attention", {{"heads", model.heads},
-                                                             {"head_dim", model.head_dim},
-                                                             {"q_lora_rank", c.number({"q_lora_rank"})},
-                                                             {"groups", groups},
-                                                             {"group_rank", c.number({"o_lora_rank"})},
-                                                             {"window", c.number_or({"sliding_window"}, 0)},
-                                                             {"rotated", turned_values(c)}});
-    if (word == "heavily_compressed_attention") part.sizes["rate"] = rate_of(c, word, "compress_rate_hca", 128);
-    if (word != "compressed_sparse_attention") return part;
-    part.sizes["rate"] = rate_of(c, word, "compress_rate_csa", 4);
-    part.sizes["overlaps"] = 1;
-    part.sizes["index_heads"] = c.number({"index_n_heads"});
-    part.sizes["index_dim"] = c.number({"index_head_dim"});
-    part.sizes["index_top_k"] = c.number({"index_topk"});
-    return part;
-}
-
-LayerPart longcat_experts(Composer& c) {
-    LayerPart experts = c.experts(c.number({"n_routed_experts", "num_local_experts"}), c.number({"moe_topk", "num_experts_per_tok"}),
-                                  c.number({"expert_ffn_hidden_size", "moe_intermediate_size"}));
-    const std::int64_t zero = c.number_or({"zero_expert_num"}, 0);
-    experts.sizes["zero_experts"] = zero;
-    experts.sizes["idle_first"] = zero;
-    experts.sizes["router_bias"] = c.flag({"router_bias"}, false) ? 1 : 0;
-    return experts;
-}
 
 }  // namespace
 
@@ -118,121 +19,33 @@ LayerPart longcat_experts(Composer& c) {
 void compose_longcat_flash(Composer& c) {
     // Scales of the latents have no weights, and the class has them whatever these say.
     for (const auto* field : {"mla_scale_q_lora", "mla_scale_kv_lora"}) (void)c.flag({field}, true);
-    const LayerPart attention = c.latent_attention(), mlp = c.mlp(c.number({"ffn_hidden_size", "intermediate_size"}));
-    const LayerPart experts = longcat_experts(c);
-    const std::int64_t head = part_size(attention, "qk_nope") + part_size(attention, "qk_rope");
+    const LayerPiece attention = c.latent_attention(), mlp = c.mlp(c.number({"ffn_hidden_size", "intermediate_size"}));
+    const std::int64_t idle = c.number_or({"zero_expert_num"}, 0);
+    const LayerPiece experts = c.experts({.experts = c.number({"n_routed_experts", "num_local_experts"}),
+                                          .top_k = c.number({"moe_topk", "num_experts_per_tok"}),
+                                          .width = c.number({"expert_ffn_hidden_size", "moe_intermediate_size"}),
+                                          .router_bias = c.flag({"router_bias"}, false),
+                                          .zero_experts = idle,
+                                          .idle_first = idle});
+    const std::int64_t head = c.number({"qk_nope_head_dim"}) + c.number({"qk_rope_head_dim"});
     if (const std::int64_t stated = c.number_or({"qk_head_dim"}, head); stated != head)
         c.config().problem("qk_head_dim = {} is not the sum of qk_nope_head_dim and qk_rope_head_dim, {}; give that", stated, head);
-    if (const std::int64_t idle = part_size(experts, "idle_first"); idle > 0)
-        c.assume(fmt::format("first matrices of {} experts a layer counted that no token uses, for its class holds them", idle));
-    for (std::int64_t layer = 0; layer < c.layers(); ++layer)
-        c.add_layer("latent_attention+mlp, twice, beside moe", {c.norm(4), attention, mlp, attention, mlp, experts});
-}
-
-/// Several residual streams, compressed keys, and experts that a table of words chooses in the first layers.
-void compose_deepseek_v4(Composer& c) {
-    const std::int64_t streams = c.number({"hc_mult"}), experts = c.number({"n_routed_experts", "num_local_experts"});
-    const std::int64_t width = c.number({"moe_intermediate_size", "intermediate_size"});
-    const std::int64_t rounds = c.number_or({"hc_sinkhorn_iters"}, 20), chosen = c.number({"num_experts_per_tok"});
-    for (const auto* field : {"index_topk", "sliding_window", "n_shared_experts"}) (void)c.number_or({field}, 0);
-    c.model().kv_heads = 1;
-    c.set_activation({"hidden_act"}, Activation::silu);
-    const LayerPart shared = c.mlp(width, true, c.flag({"mlp_bias"}, false)), mixture = c.activated(c.experts(experts, chosen, width));
-    const bool streamed =
-        streams > 0 && streams <= ModelLimits::residual_streams && rounds > 0 && rounds <= ModelLimits::sinkhorn_iterations;
-    if (streamed) c.model().hyper_connections = HyperConnections{.streams = streams, .sinkhorn_iterations = rounds, .learned_head = true};
-    const std::vector<std::string> attentions = attention_of_layers(c), routers = words_from_the_front(c, "mlp_layer_types");
-    const std::int64_t by_table = c.number_or({"num_hash_layers"}, 3);
-    if (!c.config().problems().empty()) return;
-    c.describe_mixture(mixture, width, false);
-    c.model().moe->expert_bias = true;  // in layers without a table that chooses experts (e_score_correction_bias)
-    if (c.config().text_or({"scoring_func"}, "sqrtsoftplus") == "sqrtsoftplus")
-        c.leave_out("scores of experts as roots of softplus (scoring_func)");
-    if (const double limit = c.config().real_or({"swiglu_limit"}, 10, 0, ModelLimits::multiplier); limit > 0)
-        c.leave_out(fmt::format("gates and values of MLPs cut at {:g} (swiglu_limit)", limit));
-    const Parts by_words{Composer::part("word_choice", {{"words", c.model().vocab}, {"top_k", chosen}})};
-    for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
-        const auto at = static_cast<std::size_t>(layer);
-        const bool table = routers.empty() ? layer < by_table : routers[at] == "hash_moe";
-        // Both halves choose from and give to the streams: a weight of each for either way, and one for each pair.
-        c.add_layer(attentions[at] + (table ? "+moe by words" : "+moe"),
-                    joined({{c.norm(2), compressed_attention(c, attentions[at]), hyper_connection(streams, (2 + streams) * streams, 3, 2)},
-                            table ? by_words : Parts{},
-                            {mixture, shared}}));
-    }
-    c.add_beside(hyper_connection(streams, streams, 1, 1));
-}
-
-/// Attention with norms of each head, in some layers over blocks of keys that an indexer chooses; experts with one shared expert.
-void compose_minimax_m3(Composer& c) {
-    std::int64_t heads = c.number({"index_n_heads"}), width = c.number({"index_head_dim"});
-    std::vector<std::string> types = c.words_of_layers("layer_types", {"minimax_m3_sparse", "full_attention"});
-    if (const Json* nested = c.config().object("sparse_attention_config"); nested != nullptr) {
-        JsonReader reader(*nested, c.config().where() + ": sparse_attention_config", c.config().problems());
-        heads = reader.integer_or("sparse_num_index_heads", heads, 1, ModelLimits::heads);
-        width = reader.integer_or("sparse_index_dim", width, 1, ModelLimits::head_dim);
-        const std::vector<std::int64_t> sparse = reader.integers("sparse_attention_freq", 0, 1);
-        if (types.empty() && !sparse.empty() && static_cast<std::int64_t>(sparse.size()) != c.layers())
-            c.config().problem("sparse_attention_config: sparse_attention_freq has {} entries for {} layers; give one entry per layer",
-                               sparse.size(), c.layers());
-        for (std::size_t at = 0; c.config().problems().empty() && types.size() < sparse.size(); ++at)
-            types.emplace_back(sparse[at] == 1 ? "minimax_m3_sparse" : "full_attention");
-    }
-    const std::vector<std::int64_t> mixtures = c.config().integers("moe_layer_freq", 0, 1);
-    if (!mixtures.empty() && static_cast<std::int64_t>(mixtures.size()) != c.layers())
-        c.config().problem("moe_layer_freq has {} entries for {} layers; give one entry per layer", mixtures.size(), c.layers());
-    std::vector<std::string> feed_forwards = c.words_of_layers("mlp_layer_types", {"sparse", "dense"});
-    const LayerPart attention = c.attention({{"qk_norm", 1}});
-    const Parts indexer{c.linear(c.hidden(), heads * width), c.linear(c.hidden(), width),
-                        Composer::part("norm", {{"width", width}, {"copies", 2}})};
-    const LayerPart dense = c.mlp(c.number({"dense_intermediate_size"}));
-    const Parts mixture{
-        c.experts(c.number({"num_local_experts", "num_experts"}), c.number({"num_experts_per_tok"}), c.number({"intermediate_size"})),
-        c.mlp(c.number({"shared_intermediate_size"}))};
-    if (!c.config().problems().empty()) return;
-    for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
-        const auto at = static_cast<std::size_t>(layer);
-        const bool chooses = !types.empty() && types[at] == "minimax_m3_sparse";
-        const bool moe = !feed_forwards.empty() ? feed_forwards[at] == "sparse" : mixtures.empty() || mixtures[at] == 1;
-        c.add_layer(std::string(chooses ? "block-sparse attention" : "attention") + (moe ? "+moe" : "+mlp"),
-                    joined({{c.norm(2), attention}, chooses ? indexer : Parts{}, moe ? mixture : Parts{dense}}));
-    }
-}
-
-/// DeepSeek-V2's experts with attention that sees a window and also all of the image and the prompt.
-void compose_unlimited_ocr(Composer& c) {
-    ModelSpec& model = c.model();
-    model.head_dim = std::max<std::int64_t>(1, model.hidden / model.heads);  // whatever a file states
-    const bool biased = c.flag({"attention_bias"}, false), mlp_biased = c.flag({"mlp_bias"}, false);
-    const LayerPart attention = c.attention({{"qkv_bias", biased ? 1 : 0}, {"output_bias", biased ? 1 : 0}});
-    const std::int64_t width = c.number({"moe_intermediate_size"});
-    const std::vector<std::string> types =
-        c.words_of_layers("layer_types", {"full_attention", "sliding_attention", "reference_sliding_attention"});
-    const std::vector<bool> sparse = c.sparse_layers(c.number_or({"first_k_dense_replace"}, 1));
-    const LayerPart dense = c.mlp(c.number({"intermediate_size"}), true, mlp_biased);
-    const Parts mixture{c.experts(c.number({"n_routed_experts", "num_experts"}), c.number({"num_experts_per_tok"}), width),
-                        c.mlp(width * c.number({"n_shared_experts"}), true, mlp_biased)};
-    if (!c.config().problems().empty()) return;
-    for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
-        const auto at = static_cast<std::size_t>(layer);
-        const bool full = !types.empty() && types[at] == "full_attention";
-        c.add_layer(std::string(full ? "attention" : "window and prompt attention") + (sparse[at] ? "+moe" : "+mlp"),
-                    joined({{c.norm(2), attention}, sparse[at] ? mixture : Parts{dense}}));
-    }
+    if (idle > 0) c.assume(fmt::format("first matrices of {} experts a layer counted that no token uses, for its class holds them", idle));
+    c.add_equal_layers("latent_attention+mlp, twice, beside moe", {c.norm(4), attention, mlp, attention, mlp, experts});
 }
 
 /// DeepSeek-V3, but for a norm of the output of each MoE layer's experts.
 void compose_axk1(Composer& c) {
-    const LayerPart attention = c.latent_attention(), dense = c.mlp(c.number({"intermediate_size"}));
+    const LayerPiece attention = c.latent_attention(), dense = c.mlp(c.number({"intermediate_size"}));
     const std::int64_t width = c.number({"moe_intermediate_size"});
-    const Parts mixture{c.experts(c.number({"n_routed_experts", "num_local_experts"}), c.number({"num_experts_per_tok"}), width),
-                        c.mlp(width * c.number({"n_shared_experts"})), c.norm()};
+    const LayerPiece mixture{c.experts(c.number({"n_routed_experts", "num_local_experts"}), c.number({"num_experts_per_tok"}), width),
+                             c.mlp(width * c.number({"n_shared_experts"})), c.norm()};
     const std::int64_t every = std::max<std::int64_t>(1, c.number_or({"moe_layer_freq"}, 1));
     const bool listed = c.config().list("mlp_layer_types") != nullptr;
     const std::vector<bool> sparse = c.sparse_layers(c.number_or({"first_k_dense_replace"}, 1));
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
         const bool moe = sparse[static_cast<std::size_t>(layer)] && (listed || layer % every == 0);
-        c.add_layer(moe ? "latent_attention+moe" : "latent_attention+mlp", joined({{c.norm(2), attention}, moe ? mixture : Parts{dense}}));
+        c.add_layer(moe ? "latent_attention+moe" : "latent_attention+mlp", {{c.norm(2), attention}, moe ? mixture : LayerPiece{dense}});
     }
 }
 
@@ -240,12 +53,12 @@ void compose_axk1(Composer& c) {
 /// layers of their own (indexer_types; else in the first, the second and every fourth after it).
 void compose_hy_v4(Composer& c) {
     const std::int64_t streams = c.number({"hc_mult"}), width = c.number({"moe_intermediate_size"});
-    const LayerPart attention = c.latent_attention();
-    const Parts mixer{c.norm(2), attention, c.linear(c.hidden(), c.model().heads * part_size(attention, "v_head_dim")),
-                      c.values(c.model().heads), hyper_connection(streams, 2 * streams, 2, 2)};
-    const Parts mixture{c.experts(c.number({"n_routed_experts", "num_local_experts"}), c.number({"num_experts_per_tok"}), width),
-                        c.mlp(width * c.number({"n_shared_experts"}))};
-    const LayerPart dense = c.mlp(c.number({"intermediate_size"}));
+    const LayerPiece attention = c.latent_attention();
+    const LayerPiece mixer{c.norm(2), attention, c.linear(c.hidden(), c.model().heads * c.number({"v_head_dim"})),
+                           c.values(c.model().heads), c.hyper_connection(streams, 2 * streams, 2, 2)};
+    const LayerPiece mixture{c.experts(c.number({"n_routed_experts", "num_local_experts"}), c.number({"num_experts_per_tok"}), width),
+                             c.mlp(width * c.number({"n_shared_experts"}))};
+    const LayerPiece dense = c.mlp(c.number({"intermediate_size"}));
     const std::vector<std::string> indexers = c.words_of_layers("indexer_types", {"full", "shared"});
     (void)c.words_of_layers("layer_types");
     (void)c.number_or({"index_topk"}, 0);
@@ -254,22 +67,160 @@ void compose_hy_v4(Composer& c) {
         const auto at = static_cast<std::size_t>(layer);
         const bool chooses = indexers.empty() ? layer == 0 || (layer - 1) % 4 == 0 : indexers[at] != "shared";
         c.add_layer(std::string(chooses ? "indexed latent_attention" : "latent_attention") + (sparse[at] ? "+moe" : "+mlp"),
-                    joined({mixer, chooses ? Parts{c.indexer()} : Parts{}, sparse[at] ? mixture : Parts{dense}}));
+                    LayerPiece{mixer, chooses ? LayerPiece{c.indexer()} : LayerPiece{}, sparse[at] ? mixture : LayerPiece{dense}});
     }
-    c.add_beside(hyper_connection(streams, streams, 1, 1));
+    c.add_beside(c.hyper_connection(streams, streams, 1, 1));
 }
 
-/// Cohere 2 with experts: both halves after one norm without a bias.
-void compose_cohere2_moe(Composer& c) {
-    const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0, width = c.number({"intermediate_size"});
-    const std::int64_t shared = c.number_or({"num_shared_experts"}, 0), dense = c.number_or({"prefix_dense_intermediate_size"}, width);
-    const Parts mixer{c.norm(), c.attention({{"qkv_bias", biased}, {"output_bias", biased}})};
-    Parts mixture{c.experts(c.number({"num_experts"}), c.number({"num_experts_per_tok"}), width)};
-    if (shared > 0) mixture.push_back(c.mlp(shared * width));
+/// Latent attention with a gate of its output out of both forms of the queries' latent, whose keys an indexer chooses; norms that a small
+/// MLP gates, all but those in front of dense MLPs.
+void compose_axk2(Composer& c) {
+    refuse_attention_bias(c);
+    (void)c.number_or({"index_topk"}, 0);
     (void)c.words_of_layers("layer_types");
-    c.model().logit_multiplier = c.config().real_or({"logit_scale"}, 0.0625, 1e-9, ModelLimits::multiplier);  // of its class
-    for (const bool sparse : c.sparse_layers(c.number_or({"first_k_dense_replace"}, 0)))
-        c.add_layer(sparse ? "attention beside moe" : "attention beside mlp", joined({mixer, sparse ? mixture : Parts{c.mlp(dense)}}));
+    const std::int64_t hidden = c.hidden(), heads = c.model().heads, small = c.number({"gated_norm_rank"});
+    const std::int64_t q_rank = c.number({"q_lora_rank"}), kv_rank = c.size({"kv_lora_rank"}), rope = c.number({"qk_rope_head_dim"});
+    const std::int64_t nope = c.number({"qk_nope_head_dim"}), v = c.number({"v_head_dim"});
+    const LayerPiece gate{c.linear(hidden, small), c.linear(small, hidden)};
+    const LayerPiece attention{c.norm(2),
+                               c.linear(hidden, q_rank),
+                               c.norm_over(q_rank),
+                               c.linear(2 * q_rank, heads * (nope + rope + v)),
+                               c.linear(hidden, kv_rank + rope),
+                               c.norm_over(kv_rank),
+                               c.linear(kv_rank, heads * (nope + v)),
+                               c.linear(heads * v, hidden),
+                               c.indexer()};
+    const LayerPiece mixture = mixture_of(c, c.number({"n_routed_experts", "num_local_experts", "num_experts"}),
+                                          c.number_or({"n_shared_experts"}, 0) * c.number({"moe_intermediate_size"}));
+    add_layers(c, mixtures_of(c, 1), "latent attention", LayerPiece{attention, gate}, mixture, gate);
+}
+
+namespace {
+
+/// no_rope_layers: 1 where positions turn a part of each head, 0 where they do not (every no_rope_layer_interval-th).
+std::vector<bool> turning_layers(Composer& c) {
+    std::vector<std::int64_t> listed = c.config().integers("no_rope_layers", 0, 1);
+    if (!listed.empty() && static_cast<std::int64_t>(listed.size()) != c.layers()) {
+        c.config().problem("no_rope_layers has {} entries for {} layers; give one entry per layer", listed.size(), c.layers());
+        listed.clear();
+    }
+    const std::int64_t every = std::max<std::int64_t>(1, c.number_or({"no_rope_layer_interval"}, 4));
+    std::vector<bool> turns;
+    for (std::int64_t layer = 0; layer < c.layers(); ++layer)
+        turns.push_back(listed.empty() ? (layer + 1) % every != 0 : listed[static_cast<std::size_t>(layer)] == 1);
+    return turns;
+}
+
+}  // namespace
+
+/// Latent attention whose queries have no latent, with scores scaled by trained values of each head and position, an indexer in some
+/// layers, and keys that some layers take over. Without positions what they turn elsewhere is a part like the rest.
+void compose_mistral_large4(Composer& c) {
+    refuse_attention_bias(c);
+    (void)c.number_or({"index_topk"}, 0);
+    (void)c.words_of_layers("layer_types");
+    const std::int64_t hidden = c.hidden(), heads = c.model().heads, kv_rank = c.size({"kv_lora_rank"});
+    const std::int64_t nope = c.number({"qk_nope_head_dim"}), rope = c.number({"qk_rope_head_dim"}), v = c.number({"v_head_dim"});
+    const std::int64_t index_heads = c.number({"index_n_heads"}), index_dim = c.number({"index_head_dim"});
+    const LayerPiece indexer{c.linear(hidden, index_heads * index_dim),
+                             c.linear(hidden, index_dim),
+                             c.norm_over(index_dim, true),
+                             c.linear(hidden, index_heads),
+                             c.norm_over(hidden, true),
+                             c.values(2 * index_heads)};
+    const LayerPiece dense{c.mlp(c.number({"intermediate_size"}))};
+    const LayerPiece mixture = mixture_of(c, c.number({"n_routed_experts", "num_local_experts", "num_experts"}),
+                                          c.number_or({"n_shared_experts"}, 0) * c.number({"moe_intermediate_size"}));
+    const std::vector<bool> mixtures = mixtures_of(c, 1), chooses = layers_with_indexers(c.config(), c.layers()), turns = turning_layers(c);
+    std::vector<std::int64_t> sources = c.config().integers("kv_source_layers", 0, ModelLimits::layers);
+    if (!sources.empty() && static_cast<std::int64_t>(sources.size()) != c.layers()) {
+        c.config().problem("kv_source_layers has {} entries for {} layers; give one entry per layer", sources.size(), c.layers());
+        sources.clear();
+    }
+    for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
+        const auto at = static_cast<std::size_t>(layer);
+        const std::int64_t turned = turns[at] ? rope : 0, rest = nope + rope - turned;
+        const LayerPiece attention{c.norm(2), c.linear(hidden, heads * (nope + rope)), c.linear(kv_rank, heads * (rest + v)),
+                                   c.linear(heads * v, hidden), c.values(2 * heads)};
+        const LayerPiece keys{c.linear(hidden, kv_rank + turned), c.norm_over(kv_rank)};
+        const bool own = sources.empty() || sources[at] == layer;
+        c.add_layer(std::string("latent attention") + (mixtures[at] ? "+moe" : "+mlp"),
+                    LayerPiece{attention, own ? keys : LayerPiece{}, chooses[at] ? indexer : LayerPiece{}, mixtures[at] ? mixture : dense});
+    }
+}
+
+namespace {
+
+/// A size of one layer of dots.note: of per_layer_config; in layers with a window also swa_NAME, with a default of its own.
+std::int64_t size_of_layer(Composer& c, std::int64_t layer, bool window, const std::string& name, std::int64_t window_default) {
+    if (const Json* const own = c.config_of_layer(layer); own != nullptr && own->contains(name)) {
+        JsonReader reader(*own, fmt::format("{}: per_layer_config: {}", c.config().where(), layer), c.config().problems());
+        return reader.integer(name, 0, ModelLimits::part_size);
+    }
+    return window ? c.number_or({"swa_" + name}, window_default) : c.number({name});
+}
+
+}  // namespace
+
+/// Latent attention with a gate for each head and a norm of the part of keys that is turned; heads and ranks of their own in layers with a
+/// window; an indexer in the others.
+void compose_dots3_note(Composer& c) {
+    refuse_attention_bias(c);
+    (void)c.number_or({"index_topk"}, 0);
+    const std::int64_t hidden = c.hidden();
+    const bool canonical = c.config().object("per_layer_config") != nullptr;
+    const bool windows = c.flag({"use_sliding_window"}, true);
+    const bool stated = !c.config().stated({"use_dsa"}).empty();
+    const bool sparse = c.flag({"use_dsa"}, true);
+    const std::vector<std::string> words =
+        c.words_of_layers("layer_types", {"full_attention", "sliding_attention", "indexed_attention", "deepseek_sparse_attention"});
+    const std::vector<bool> mixtures = mixtures_of(c, 1);
+    const LayerPiece dense{c.mlp(c.number({"intermediate_size"}))};
+    const std::int64_t shared = c.number({"moe_shared_expert_intermediate_size", "shared_experts_intermediate_size"});
+    const LayerPiece mixture =
+        mixture_of(c, c.number({"n_routed_experts", "num_local_experts"}), shared * c.number_or({"n_shared_experts"}, 0));
+    for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
+        const auto at = static_cast<std::size_t>(layer);
+        const bool window = words.empty() ? windows && layer >= 2 && layer % 4 != 1 : words[at] == "sliding_attention";
+        const bool by_word = !words.empty() && canonical && !stated;  // else use_dsa says what the other layers are
+        const bool chooses = !window && (by_word ? words[at] != "full_attention" : sparse);
+        const auto size = [&](const std::string& name, std::int64_t fallback) { return size_of_layer(c, layer, window, name, fallback); };
+        const std::int64_t heads = size("num_attention_heads", 64), q_rank = size("q_lora_rank", 1024),
+                           kv_rank = size("kv_lora_rank", 1024);
+        const std::int64_t nope = size("qk_nope_head_dim", 192), v = size("v_head_dim", 128), width = window ? size("head_dim", 256) : 0;
+        const std::int64_t rope = size("qk_rope_head_dim", width - nope);
+        const LatentAttention attention{.heads = heads,
+                                        .q_lora_rank = q_rank,
+                                        .kv_lora_rank = kv_rank,
+                                        .qk_nope_head_dim = nope,
+                                        .qk_rope_head_dim = rope,
+                                        .v_head_dim = v,
+                                        .rotary = {},
+                                        .latent_norms = true};
+        c.add_layer(std::string(window ? "window attention" : "latent attention") + (mixtures[at] ? "+moe" : "+mlp"),
+                    LayerPiece{{c.norm(2), c.mixer(attention), c.norm_over(rope), c.linear(hidden, heads)},
+                               chooses ? LayerPiece{c.indexer()} : LayerPiece{},
+                               mixtures[at] ? mixture : dense});
+    }
+}
+
+bool has_latent_biases(ConfigParts& parts) {
+    return parts.config.boolean_or({"attention_bias"}, false) || parts.config.states_null(kExpertsOfToken);
+}
+
+/// DeepSeek V2 and V3 with attention_bias: biases of what leads to the latents and of the output. And V2 as its class has it, whose
+/// num_experts_per_tok is None: its weights can be counted, and no token passes it.
+void compose_biased_latent(Composer& c) {
+    const std::int64_t shared = c.number_or({"n_shared_experts"}, 0), experts = c.number({"n_routed_experts", "num_local_experts"});
+    const bool chosen = !c.config().states_null(kExpertsOfToken), biased = c.flag({"attention_bias"}, false);
+    if (!chosen)
+        c.assume(fmt::format("{} is null: no token can choose experts, and all count as active; give their number to plan the model",
+                             kExpertsOfToken));
+    LayerPiece mixture =
+        mixture_of(c, experts, shared * c.number({"moe_intermediate_size"}), chosen ? c.number({kExpertsOfToken}) : experts);
+    const std::string name = biased ? "latent attention with biases" : "latent attention, no choice of experts";
+    add_layers(c, mixtures_of(c, 0), name, {c.norm(2), c.latent_attention()}, mixture);
 }
 
 }  // namespace mgplan::formats

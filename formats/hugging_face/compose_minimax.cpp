@@ -40,10 +40,11 @@ void compose_minimax(Composer& c) {
     c.set_activation({"hidden_act"}, Activation::silu);
     if (model.activation != Activation::silu)
         c.config().problem("hidden_act is another than silu, which lightning attention here has behind its projection; give silu");
-    const LayerPart lightning = Composer::part("lightning_attention", {{"heads", model.heads}, {"head_dim", model.head_dim}});
-    const LayerPart attention = c.attention({{"positions", 2}});
-    const LayerPart sparse =
-        c.activated(c.experts(c.number({"num_local_experts"}), c.number({"num_experts_per_tok"}), c.number({"intermediate_size"})));
+    const LayerPiece lightning = c.mixer(LightningAttention{.heads = model.heads, .head_dim = model.head_dim});
+    const LayerPiece attention = c.mixer(c.plain_attention(true));
+    const LayerPiece sparse = c.mixture({.experts = c.number({"num_local_experts"}),
+                                         .top_k = c.number({"num_experts_per_tok"}),
+                                         .expert_ffn = c.number({"intermediate_size"})});
     model.normed_residual =
         NormedResidual{.attention = read_factors(c, {"full_attn_alpha_factor", "layernorm_full_attention_alpha"},
                                                  {"full_attn_beta_factor", "layernorm_full_attention_beta"}),
@@ -52,7 +53,6 @@ void compose_minimax(Composer& c) {
                        .mlp = read_factors(c, {"mlp_alpha_factor", "layernorm_mlp_alpha"}, {"mlp_beta_factor", "layernorm_mlp_beta"})};
     const std::vector<bool> softmax = softmax_layers(c);
     if (!c.config().problems().empty()) return;
-    c.describe_mixture(sparse, 0, false);
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
         const bool full = softmax[static_cast<std::size_t>(layer)];
         c.add_layer(full ? "attention+moe" : "lightning_attention+moe", {c.norm(2), full ? attention : lightning, sparse});

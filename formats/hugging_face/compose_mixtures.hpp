@@ -1,5 +1,5 @@
 #pragma once
-// Functions that the rules of newer MoE models share (compose_newer.cpp, compose_newer_latent.cpp).
+// Functions that the rules of several MoE models share.
 
 #include <cstdint>
 #include <string>
@@ -13,8 +13,6 @@ namespace mgplan::formats {
 /// Experts that a token passes, as most configs name them.
 inline constexpr std::string_view kExpertsOfToken = "num_experts_per_tok";
 
-[[nodiscard]] LayerPart norm_of_width(std::int64_t width, bool biased = false);
-
 /// attention_bias = true is a problem.
 void refuse_attention_bias(Composer& c);
 
@@ -22,11 +20,11 @@ void refuse_attention_bias(Composer& c);
 [[nodiscard]] std::vector<bool> mixtures_of(Composer& c, std::int64_t first_fallback);
 
 /// Routed experts and shared ones as one MLP. Without `chosen`, the config states the experts of a token.
-[[nodiscard]] Parts mixture_of(Composer& c, std::int64_t experts, std::int64_t shared_width, std::int64_t chosen);
-[[nodiscard]] Parts mixture_of(Composer& c, std::int64_t experts, std::int64_t shared_width);
+[[nodiscard]] LayerPiece mixture_of(Composer& c, std::int64_t experts, std::int64_t shared_width, std::int64_t chosen);
+[[nodiscard]] LayerPiece mixture_of(Composer& c, std::int64_t experts, std::int64_t shared_width);
 
 /// All layers: one mixer, and experts with further parts or an MLP.
-void add_layers(Composer& c, const std::vector<bool>& mixtures, const std::string& name, const Parts& mixer, const Parts& mixture,
-                const Parts& beside_mixture = {});
+void add_layers(Composer& c, const std::vector<bool>& mixtures, const std::string& name, const LayerPiece& mixer, const LayerPiece& mixture,
+                const LayerPiece& beside_mixture = {});
 
 }  // namespace mgplan::formats

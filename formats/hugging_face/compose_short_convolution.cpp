@@ -47,16 +47,17 @@ std::vector<bool> attending_layers(Composer& c) {
 /// Norms of each head of queries and keys in front of rotary positions; SiLU, which no field states. num_dense_layers layers of lfm2_moe
 /// have an MLP of intermediate_size as it is, later ones experts chosen by sigmoids, with a bias unless use_expert_bias says no.
 void compose_lfm2(Composer& c) {
-    const LayerPart conv =
-        Composer::part("short_convolution", {{"conv", c.number({"conv_L_cache"})}, {"bias", c.flag({"conv_bias"}, false) ? 1 : 0}});
-    const LayerPart attention = c.attention({{"qk_norm", 1}, {"positions", 2}});
+    const LayerPiece conv = c.short_convolution();
+    Attention sizes = c.plain_attention(true);
+    sizes.qk_norm = QkNorm::shared_by_heads;
+    const LayerPiece attention = c.mixer(sizes);
     c.model().activation = Activation::silu;
     const std::int64_t experts = c.number_or({"num_experts"}, 0);
-    const LayerPart dense = c.activated(c.mlp(experts > 0 ? c.number({"intermediate_size"}) : adjusted_width(c)));
-    LayerPart sparse;
+    const LayerPiece dense = c.typed_mlp(experts > 0 ? c.number({"intermediate_size"}) : adjusted_width(c));
+    LayerPiece sparse;
     if (experts > 0) {
-        sparse = c.activated(c.experts(experts, c.number({"num_experts_per_tok"}), c.number({"moe_intermediate_size"})));
-        c.describe_mixture(sparse, 0, false);
+        sparse =
+            c.mixture({.experts = experts, .top_k = c.number({"num_experts_per_tok"}), .expert_ffn = c.number({"moe_intermediate_size"})});
         const bool biased = c.flag({"use_expert_bias"}, true);
         if (c.model().moe) c.model().moe->expert_bias = biased;
     }
@@ -73,11 +74,10 @@ void compose_lfm2(Composer& c) {
 /// of each four layers one that sees all and, but for the first, one with a window.
 void compose_lfm3(Composer& c) {
     const bool biased = c.flag({"attention_bias"}, false), gated = c.flag({"use_attention_gate"}, true);
-    const LayerPart norms = c.norm(c.flag({"use_sandwich_norm"}, true) ? 4 : 2), mlp = c.mlp(c.number({"intermediate_size"}));
-    const LayerPart conv =
-        Composer::part("short_convolution", {{"conv", c.number({"conv_L_cache"})}, {"bias", c.flag({"conv_bias"}, false) ? 1 : 0}});
-    Parts attention{norms, c.attention({{"qk_norm", 1}, {"qkv_bias", biased ? 1 : 0}, {"output_bias", biased ? 1 : 0}})};
-    if (gated) attention.push_back(c.linear(c.hidden(), c.model().heads));
+    const LayerPiece norms = c.norm(c.flag({"use_sandwich_norm"}, true) ? 4 : 2), mlp = c.mlp(c.number({"intermediate_size"}));
+    const LayerPiece conv = c.short_convolution();
+    LayerPiece attention{norms, c.attention({.qk_norm = QkNorm::shared_by_heads, .qkv_bias = biased, .output_bias = biased})};
+    if (gated) attention.add(c.linear(c.hidden(), c.model().heads));
     std::vector<std::string> types = c.words_of_layers("layer_types");
     const bool listed = !types.empty() || !c.config().problems().empty();
     for (std::int64_t layer = 0; !listed && layer < c.layers(); ++layer)
@@ -86,7 +86,7 @@ void compose_lfm3(Composer& c) {
         if (type == "conv")
             c.add_layer("short_convolution+mlp", {norms, conv, mlp});
         else if (type == "full_attention" || type == "sliding_attention")
-            c.add_layer(type == "full_attention" ? "attention+mlp" : "window attention+mlp", joined({attention, {mlp}}));
+            c.add_layer(type == "full_attention" ? "attention+mlp" : "window attention+mlp", {attention, {mlp}});
         else
             c.config().problem("layer_types holds '{}', which no layer of this type is; write full_attention, sliding_attention or conv",
                                type.substr(0, 20));

@@ -6,7 +6,7 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
-#include "plan/parts/layer_parts.hpp"
+#include "plan/parameters/model_adapter.hpp"
 #include "plan/text/text.hpp"
 
 namespace mgplan::formats {
@@ -94,78 +94,6 @@ std::vector<bool> Composer::sparse_layers(std::int64_t first_sparse) {
     return sparse;
 }
 
-LayerPart Composer::norm(std::int64_t copies) const {
-    return part("norm", {{"width", hidden()}, {"copies", copies}});
-}
-
-LayerPart Composer::layer_norm(std::int64_t copies) const {
-    return part("norm", {{"width", hidden()}, {"bias", 1}, {"copies", copies}});
-}
-
-LayerPart Composer::attention(const PartSizesGiven& sizes) {
-    const ModelSpec& spec = model();
-    LayerPart attention = part("attention", {{"heads", spec.heads}, {"kv_heads", spec.kv_heads}, {"head_dim", spec.head_dim}});
-    for (const auto& [name, value] : sizes) attention.sizes[name] = value;
-    return attention;
-}
-
-LayerPart Composer::latent_attention() {
-    return part("latent_attention", {{"heads", model().heads},
-                                     {"q_lora_rank", number_or({"q_lora_rank"}, 0)},
-                                     {"kv_lora_rank", number({"kv_lora_rank"})},
-                                     {"qk_nope", number({"qk_nope_head_dim"})},
-                                     {"qk_rope", number({"qk_rope_head_dim"})},
-                                     {"v_head_dim", number({"v_head_dim"})},
-                                     {"down_bias", flag({"attention_bias"}, false) ? 1 : 0},
-                                     {"output_bias", flag({"attention_bias"}, false) ? 1 : 0}});
-}
-
-LayerPart Composer::mamba2(std::int64_t inner, bool normed) {
-    return part("mamba2", {{"inner", inner},
-                           {"heads", number({"mamba_n_heads"})},
-                           {"groups", number({"mamba_n_groups"})},
-                           {"state", number({"mamba_d_state"})},
-                           {"conv", number({"mamba_d_conv"})},
-                           {"conv_bias", flag({"mamba_conv_bias"}, true) ? 1 : 0},
-                           {"proj_bias", flag({"mamba_proj_bias"}, false) ? 1 : 0},
-                           {"norm", normed ? 1 : 0}});
-}
-
-LayerPart Composer::indexer() {
-    return part("indexer",
-                {{"heads", number({"index_n_heads"})}, {"head_dim", number({"index_head_dim"})}, {"q_lora_rank", number({"q_lora_rank"})}});
-}
-
-LayerPart Composer::mlp(std::int64_t width, bool gated, bool bias) const {
-    return part("mlp", {{"width", width}, {"gated", gated ? 1 : 0}, {"bias", bias ? 1 : 0}});
-}
-
-LayerPart Composer::experts(std::int64_t experts, std::int64_t top_k, std::int64_t width, bool gated) const {
-    return part("experts", {{"experts", experts}, {"top_k", top_k}, {"width", width}, {"gated", gated ? 1 : 0}});
-}
-
-LayerPart Composer::activated(LayerPart part) const {
-    part.sizes["activation"] = 1 + static_cast<std::int64_t>(parts_.model.activation);
-    return part;
-}
-
-LayerPart Composer::linear(std::int64_t in, std::int64_t out, bool bias, std::int64_t copies) const {
-    return part("linear", {{"in", in}, {"out", out}, {"bias", bias ? 1 : 0}, {"copies", copies}});
-}
-
-void Composer::describe_mixture(const LayerPart& experts, std::int64_t shared_width, bool shared_gate) {
-    if (!config().problems().empty()) return;
-    MoeSpec moe;
-    moe.experts = part_size(experts, "experts");
-    moe.top_k = part_size(experts, "top_k");
-    moe.expert_ffn = part_size(experts, "width");
-    moe.shared_ffn = shared_width;
-    moe.shared_gate = shared_gate;
-    read_router(config(), parts_.type, moe);
-    moe.router_bias = part_size(experts, "router_bias") != 0;
-    model().moe = moe;
-}
-
 void Composer::leave_out_step_limits() {
     const Json* limits = config().list("time_step_limit");
     if (limits == nullptr) return;
@@ -184,45 +112,71 @@ void Composer::leave_out_step_limits() {
         leave_out("limits of Mamba-2's steps (time_step_limit)");
 }
 
-void Composer::add_layer(const std::string& kind, Parts parts) {
-    std::vector<LayerComposition>& kinds = parts_.layers.kinds;
-    const LayerComposition next{kind, std::move(parts)};
-    const auto found = std::find(kinds.begin(), kinds.end(), next);
-    parts_.layers.of_layer.push_back(static_cast<std::uint16_t>(found - kinds.begin()));
-    if (found != kinds.end()) return;
-    kinds.push_back(next);
-    if (kinds.size() == ModelLimits::layer_kinds + 1)
+void Composer::add_layer(const std::string& kind, LayerPiece layer) {
+    const Kind next{kind, std::move(layer)};
+    const auto found = std::find(kinds_.begin(), kinds_.end(), next);
+    model().kind_of_layer.push_back(static_cast<std::uint16_t>(found - kinds_.begin()));
+    if (found != kinds_.end()) return;
+    kinds_.push_back(next);
+    if (kinds_.size() == ModelLimits::layer_kinds + 1)
         config().problem("layers are of more than {} kinds, which is more than mgplan tells apart", ModelLimits::layer_kinds);
-}
-
-void Composer::add_final_norm() {
-    if (has_final_norm_) add_beside(model().normalization == Normalization::layer_norm ? layer_norm() : norm());
-}
-
-Parts joined(std::initializer_list<Parts> lists) {
-    Parts all;
-    for (const Parts& list : lists) all.insert(all.end(), list.begin(), list.end());
-    return all;
 }
 
 namespace {
 
-/// Mixtures of which a token takes more experts than there are, by the name that the file or its class has for it.
-void refuse_more_chosen_than_there_are(ConfigReader& config, const ModelParts& layers) {
+/// Experts of which a token takes none, or more than there are, by the name that the file or its class has for it.
+void check_choice(ConfigReader& config, const ExpertChoice& choice) {
     const Aliases kChosenExperts{"num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_top_k", "moe_k", "top_k_experts"};
-    for (const LayerComposition& layer : layers.kinds) {
-        for (const LayerPart& part : layer.parts) {
-            if (!config.problems().empty() || role_of(part) != PartRole::mixture) continue;
-            const std::int64_t chosen = part_size(part, "top_k"), all = part_size(part, "experts") + part_size(part, "zero_experts");
-            if (all < 1 || chosen <= all) continue;
-            const std::string_view stated = config.stated(kChosenExperts);
-            config.problem("{} = {} is more than the {} that a mixture has; give at most {}", stated.empty() ? "experts per token" : stated,
-                           chosen, counted(all, "expert"), all);
-        }
+    if (!config.problems().empty() || choice.all < 1 || (choice.chosen >= 1 && choice.chosen <= choice.all)) return;
+    const std::string_view stated = config.stated(kChosenExperts), name = stated.empty() ? "experts per token" : stated;
+    if (choice.chosen < 1)
+        config.problem("{} = {} leaves a token without experts; give 1 to {}", name, choice.chosen, choice.all);
+    else
+        config.problem("{} = {} is more than the {} that a mixture has; give at most {}", name, choice.chosen,
+                       counted(choice.all, "expert"), choice.all);
+}
+
+void check_shapes(ConfigReader& config, const std::string& place, const LayerPiece& piece) {
+    const auto wrong = [](std::int64_t size) { return size < 1 || size > ModelLimits::part_size; };
+    for (const CountedTensor& tensor : piece.tensors) {
+        if (!config.problems().empty()) return;
+        std::vector<std::int64_t> sizes = tensor.shape;
+        sizes.push_back(tensor.copies);
+        if (const auto found = std::find_if(sizes.begin(), sizes.end(), wrong); found != sizes.end())
+            config.problem("{} would have a tensor {} with a size of {}; give sizes that make it 1 to {}", place, tensor.name, *found,
+                           ModelLimits::part_size);
     }
 }
 
 }  // namespace
+
+void Composer::finish() {
+    ModelSpec& spec = model();
+    if (has_final_norm_) read_by_layers_.add(spec.normalization == Normalization::layer_norm ? layer_norm() : norm());
+    for (const Kind& kind : kinds_) {
+        for (const ExpertChoice& choice : kind.layer.choices) check_choice(config(), choice);
+    }
+    for (const Kind& kind : kinds_) check_shapes(config(), fmt::format("layers of kind '{}'", kind.name), kind.layer);
+    check_shapes(config(), "what is outside the layers", beside_);
+    check_shapes(config(), "what is outside the layers", read_by_layers_);
+    if (!config().problems().empty()) return;
+    bool counted = !beside_.tensors.empty() || !has_final_norm_;
+    for (const Kind& kind : kinds_) {
+        Layer& layer = spec.kinds.emplace_back(NamedLayer{kind.name, {}}).layer;
+        if (kind.layer.typed)
+            layer = without_fields(*kind.layer.typed);
+        else
+            layer.counted = kind.layer.tensors;
+        counted = counted || !kind.layer.typed;
+    }
+    if (counted) spec.counted = LayerPiece{beside_, read_by_layers_}.tensors;
+    if (!spec.moe) return;
+    for (const auto kind : spec.kind_of_layer) spec.moe_layers.push_back(!kinds_.at(kind).layer.choices.empty());
+    if (std::find(spec.moe_layers.begin(), spec.moe_layers.end(), true) == spec.moe_layers.end()) {
+        spec.moe.reset();
+        spec.moe_layers.clear();
+    }
+}
 
 void read_composed(ConfigParts& parts) {
     ConfigReader& config = parts.config;
@@ -233,22 +187,13 @@ void read_composed(ConfigParts& parts) {
     model.ffn = std::max<std::int64_t>(1, model.ffn);
     Composer composer(parts);
     parts.type.compose(composer);
-    composer.add_final_norm();
     for (const auto* field : {"final_logit_softcapping", "logits_soft_cap", "attn_logit_softcapping"}) {
         const double cap = config.real_or({field}, 0, 0, ModelLimits::multiplier);
         const bool computed = cap == model.logit_softcap && field != std::string_view("attn_logit_softcapping");
         if (cap > 0 && !computed) composer.leave_out(fmt::format("a soft cap of {:g} ({})", cap, field));
     }
-    refuse_more_chosen_than_there_are(config, parts.layers);
+    composer.finish();
     if (!config.problems().empty()) return;
-    if (model.moe) {
-        for (const auto kind : parts.layers.of_layer)
-            model.moe_layers.push_back(has_part_with(parts.layers.kinds.at(kind), PartRole::mixture));
-        if (std::find(model.moe_layers.begin(), model.moe_layers.end(), true) == model.moe_layers.end()) {
-            model.moe.reset();
-            model.moe_layers.clear();
-        }
-    }
     if (model.mtp_layers > 0) composer.leave_out("the layers of multi-token prediction");
     model.mtp_layers = 0;
 }

@@ -422,7 +422,7 @@ Job read_one(const Json& json, const std::string& name, const std::string& where
     if (config.has({"_sequence"})) model.default_sequence = config.integer({"_sequence"}, 1, ModelLimits::positions);
     if (config.has({"_global_batch"})) model.default_global_batch = config.integer({"_global_batch"}, 1, ModelLimits::positions);
     problems.throw_if_any();
-    set_layers(model, parts.layers, where);
+    validate(model, where);
     model = by_fields_if_possible(std::move(model));
     job.unused_fields = config.unused();
     if (!config.defaulted_sizes().empty())

@@ -7,17 +7,15 @@
 #include "formats/hugging_face/config_reader.hpp"
 #include "formats/hugging_face/model_types.hpp"
 #include "plan/model/model_spec.hpp"
-#include "plan/parts/model_parts.hpp"
 
 namespace mgplan::formats {
 
-/// A config being read. Problems go to the reader's list, `assumptions` gets sentences. `layers`: those of a type that composes them.
+/// A config being read. Problems go to the reader's list, `assumptions` gets sentences.
 struct ConfigParts {
     ConfigReader& config;
     const ModelType& type;
     ModelSpec& model;
     std::vector<std::string>& assumptions;
-    ModelParts layers = {};
 };
 
 void read_heads(ConfigParts& parts);  ///< heads, kv heads, head size; the hidden size is there

@@ -11,11 +11,10 @@ namespace mgplan::formats {
 [[nodiscard]] std::span<const ModelType> mixture_model_types();    ///< the same with experts
 [[nodiscard]] std::span<const ModelType> arranged_model_types();   ///< norms, order and multipliers of their own
 [[nodiscard]] std::span<const ModelType> hub_model_types();        ///< like both above, with code on the hub alone
-[[nodiscard]] std::span<const ModelType> attention_model_types();  ///< composed of parts: attention and MLPs
-[[nodiscard]] std::span<const ModelType> sparse_model_types();     ///< composed of parts: attention and experts
+[[nodiscard]] std::span<const ModelType> attention_model_types();  ///< composed: attention and MLPs
+[[nodiscard]] std::span<const ModelType> sparse_model_types();     ///< composed: attention and experts
 [[nodiscard]] std::span<const ModelType> latent_model_types();     ///< the same: latent and compressed attention with experts
-[[nodiscard]] std::span<const ModelType> newer_model_types();      ///< composed of parts that layers here do not compute
-[[nodiscard]] std::span<const ModelType> latest_model_types();     ///< the same of transformers 5.23, and some older ones
-[[nodiscard]] std::span<const ModelType> hybrid_model_types();     ///< composed of parts, with a state along the sequence
+[[nodiscard]] std::span<const ModelType> counted_model_types();    ///< composed of layers of which mgplan computes none or only some
+[[nodiscard]] std::span<const ModelType> hybrid_model_types();     ///< composed, with a state along the sequence
 
 }  // namespace mgplan::formats

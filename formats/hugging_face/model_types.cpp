@@ -106,7 +106,7 @@ std::span<const ModelType> model_types() {
         std::vector<ModelType> all;
         for (const auto types :
              {plain_model_types(), mixture_model_types(), arranged_model_types(), hub_model_types(), attention_model_types(),
-              sparse_model_types(), latent_model_types(), newer_model_types(), latest_model_types(), hybrid_model_types()})
+              sparse_model_types(), latent_model_types(), counted_model_types(), hybrid_model_types()})
             all.insert(all.end(), types.begin(), types.end());
         return all;
     }();

@@ -35,7 +35,7 @@ struct HybridPattern {
 void check_hybrid(FlagReader& flags, const HybridPattern& pattern);
 /// --spec names a Python function that makes the layers: those of HybridModel itself change nothing, others are not computed.
 void read_spec(FlagReader& flags, bool hybrid);
-/// Describes the layers of a model, whose fields have been read, by parts if it has a pattern or delta nets.
+/// Describes the layers of a model, whose fields have been read, by kinds if it has a pattern or delta nets.
 void compose_hybrid(FlagReader& flags, ModelSpec& model, const std::optional<HybridPattern>& pattern);
 
 /// The stages of a pattern with | as --pipeline-model-parallel-layout writes them; nothing without.

@@ -146,7 +146,7 @@ void add_composed_features(std::vector<std::string>& features, const ModelSpec& 
     const std::vector<std::string> obstacles = obstacles_of_kinds(model, layout.sizes);
     features.insert(features.end(), obstacles.begin(), obstacles.end());
     if (!layout.cuda_graphs.empty() && !layout.cuda_graphs.contains(CudaGraphScope::full_iteration))
-        features.emplace_back("CUDA graphs of layers that are described by parts (use full_iteration or none)");
+        features.emplace_back("CUDA graphs of layers of different kinds (use full_iteration or none)");
 }
 
 /// Returns true if the layout divides heads, experts and their sizes evenly.

@@ -10,7 +10,6 @@
 #include "plan/json/enum_words.hpp"
 #include "plan/model/layer_pattern.hpp"
 #include "plan/model/layers_of_model.hpp"
-#include "plan/parameters/composed_layer.hpp"
 #include "plan/parameters/model_adapter.hpp"
 #include "plan/parts/model_parts.hpp"
 #include "plan/text/text.hpp"
@@ -120,63 +119,7 @@ Json kind_to_json(const ModelSpec& model, const NamedLayer& kind) {
     return {{"name", kind.name}, {"parts", parts_to_json(composition_of(with_fields(model, kind.layer, 0), model.hidden).parts)}};
 }
 
-/// A value that both a field of the model and a size of its parts state.
-struct LayerClaim {
-    std::string_view part, size, field;
-    std::int64_t (*stated)(const ModelSpec& model);
-    std::int64_t by_default;  ///< the field's value if the file does not state it
-    bool of_computed = true;  ///< of layers that are counted alone, files of today state another value
-};
-constexpr std::int64_t kStatedAlways = -1;
-
-constexpr std::array kClaims{
-    LayerClaim{"attention", "heads", "heads", [](const ModelSpec& model) { return model.heads; }, kStatedAlways},
-    LayerClaim{"attention", "kv_heads", "kv_heads", [](const ModelSpec& model) { return model.kv_heads; }, kStatedAlways},
-    LayerClaim{"attention", "head_dim", "head_dim", [](const ModelSpec& model) { return model.head_dim; }, kStatedAlways},
-    LayerClaim{"attention", "qkv_bias", "qkv_bias", [](const ModelSpec& model) { return std::int64_t{model.qkv_bias}; }, 0},
-    LayerClaim{"attention", "output_bias", "attention_output_bias",
-               [](const ModelSpec& model) { return std::int64_t{model.attention_output_bias}; }, 0},
-    LayerClaim{"attention", "output_gate", "attention_output_gate",
-               [](const ModelSpec& model) { return std::int64_t{model.attention_output_gate}; }, 0},
-    LayerClaim{"mlp", "bias", "mlp_bias", [](const ModelSpec& model) { return std::int64_t{model.mlp_bias}; }, 0},
-    LayerClaim{"experts", "experts", "moe.experts", [](const ModelSpec& model) { return model.moe ? model.moe->experts : -1; }, -1, false},
-    LayerClaim{"experts", "top_k", "moe.top_k", [](const ModelSpec& model) { return model.moe ? model.moe->top_k : -1; }, -1, false},
-    LayerClaim{"experts", "width", "moe.expert_ffn", [](const ModelSpec& model) { return model.moe ? model.moe->expert_ffn : -1; }, -1,
-               false},
-    LayerClaim{"latent_attention", "heads", "heads", [](const ModelSpec& model) { return model.heads; }, kStatedAlways},
-    LayerClaim{"latent_attention", "q_lora_rank", "mla.q_lora_rank",
-               [](const ModelSpec& model) { return model.mla ? model.mla->q_lora_rank : -1; }, -1, false},
-    LayerClaim{"latent_attention", "kv_lora_rank", "mla.kv_lora_rank",
-               [](const ModelSpec& model) { return model.mla ? model.mla->kv_lora_rank : -1; }, -1, false},
-    LayerClaim{"latent_attention", "v_head_dim", "mla.v_head_dim",
-               [](const ModelSpec& model) { return model.mla ? model.mla->v_head_dim : -1; }, -1, false}};
-
 }  // namespace
-
-void check_fields_of_layers(const ModelSpec& model, const ModelParts& parts, const std::string& where, Problems& problems) {
-    for (const LayerClaim& claim : kClaims) {
-        const std::int64_t stated = claim.stated(model);
-        if (stated == claim.by_default) continue;
-        const LayerComposition* other = nullptr;
-        std::int64_t other_size = 0;
-        bool agrees = false;
-        for (std::size_t i = 0; i < parts.kinds.size(); ++i) {
-            const LayerComposition& layer = parts.kinds[i];
-            if (claim.of_computed && !is_computed(model, model.kinds[i])) continue;
-            for (const LayerPart& part : layer.parts) {
-                if (part.kind == claim.part) {
-                    other = &layer;
-                    other_size = part_size(part, claim.size);
-                    agrees = agrees || other_size == stated;
-                }
-                if (role_of(part) == PartRole::mixture) break;  // an MLP after it is its shared experts
-            }
-        }
-        if (other == nullptr || agrees) continue;
-        problems.add("{}: {} = {} contradicts layer_kinds, where {} of part '{}' of kind '{}' is {}; change one of them", where,
-                     claim.field, stated, claim.size, claim.part, other->name.substr(0, 40), other_size);
-    }
-}
 
 Json runs_to_json(const std::vector<std::uint16_t>& kinds) {
     Json json = Json::array();

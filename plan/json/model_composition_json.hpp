@@ -12,10 +12,6 @@ void composition_to_json(const ModelSpec& model, nlohmann::ordered_json& json);
 /// Reads what composition_to_json() writes; the parts are for set_layers(), when all fields are read.
 [[nodiscard]] ModelParts composition_from_json(JsonReader& reader, ModelSpec& model);
 
-/// A field that says for all layers what none of the layers by kind say is a problem that names both places. Fields at their defaults say
-/// nothing: files of version 1 hold them all. The model has the layers of the parts.
-void check_fields_of_layers(const ModelSpec& model, const ModelParts& parts, const std::string& where, Problems& problems);
-
 /// The kinds of layers as runs of equal ones: [[kind, layers], …].
 [[nodiscard]] nlohmann::ordered_json runs_to_json(const std::vector<std::uint16_t>& kinds);
 [[nodiscard]] std::vector<std::uint16_t> runs_from_json(const nlohmann::ordered_json& json, const std::string& where, Problems& problems);

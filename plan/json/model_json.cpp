@@ -310,8 +310,6 @@ ModelSpec model_from_json(const Json& json, const std::string& where) {
     reader.finish();
     problems.throw_if_any();
     set_layers(model, parts, where);
-    check_fields_of_layers(model, parts, where, problems);
-    problems.throw_if_any();
     check_adapters(model, where + ": adapters");
     return by_fields_if_possible(std::move(model));
 }

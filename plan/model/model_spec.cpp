@@ -99,7 +99,7 @@ void check_moe(Problems& problems, const ModelSpec& model, const std::string& wh
     check_range(problems, where, "expert groups per token", moe.group_top_k, 0, ModelLimits::experts);
     if (moe.branch_norms && (model.kinds.empty() || moe.shared_ffn == 0 || moe.latent != 0 || moe.shared_gate))
         problems.add(
-            "{}: branch_norms is known of mixtures in layers of parts (layer_kinds), with shared experts, without their gate and "
+            "{}: branch_norms is known of mixtures in layers by kind (layer_kinds), with shared experts, without their gate and "
             "without maps of the experts' rows; remove it",
             where);
     for (const double coefficient : {moe.auxiliary_loss, moe.sequence_auxiliary_loss}) {

@@ -1,48 +1,111 @@
 #include "plan/parts/layer_parts.hpp"
 
 #include <algorithm>
+#include <initializer_list>
 #include <utility>
 
 #include <fmt/core.h>
 
 #include "plan/model/model_spec.hpp"
-#include "plan/parts/layer_part_kinds.hpp"
 #include "plan/text/text.hpp"
 
 namespace mgplan {
 namespace {
 
-const PartSize* find_part_size(std::span<const PartSize> sizes, std::string_view name) {
-    const auto found = std::find_if(sizes.begin(), sizes.end(), [&](const PartSize& size) { return size.name == name; });
-    return found == sizes.end() ? nullptr : &*found;
+using Sizes = std::vector<PartSize>;
+using Names = std::initializer_list<std::string_view>;
+
+Sizes all_of(Names names, std::int64_t low, std::int64_t fallback) {
+    Sizes sizes;
+    for (const std::string_view name : names) sizes.push_back({name, low, fallback});
+    return sizes;
+}
+Sizes stated(Names names) {
+    return all_of(names, 1, -1);
+}
+/// Without them 0.
+Sizes stated_or_none(Names names) {
+    return all_of(names, 0, 0);
+}
+
+Sizes operator+(Sizes sizes, const Sizes& more) {
+    sizes.insert(sizes.end(), more.begin(), more.end());
+    return sizes;
+}
+
+/// activation: 0 not stated, as of shared experts, else 1 + its number in enum Activation. positions: 1 none, 2 rotary as the model's
+/// fields say. The last size of a norm: 1 if norms follow the halves of their layer, 2 if there are norms in front of them too. Biases that
+/// have a size here, but no member of a typed layer, are 0. Other sizes are members of the structs of plan/layers (typed_parts.hpp).
+std::vector<PartKind> all_part_kinds() {
+    using enum PartRole;
+    const Sizes copies{{"copies", 1, 1}};
+    const Sizes mamba2 =
+        stated({"inner", "heads", "groups", "state", "conv"}) + stated_or_none({"proj_bias"}) + all_of({"conv_bias", "norm"}, 0, 1);
+    const Sizes block = stated({"query_heads", "kv_heads", "head_dim", "width"});
+    const Sizes heads = stated({"heads", "kv_heads", "head_dim"}), biases = stated_or_none({"qkv_bias", "output_bias"});
+    const Sizes gemma = heads + stated_or_none({"shares_kv", "key_is_value", "window", "bias"});
+    return {
+        PartKind{"norm", stated({"width"}) + copies + all_of({"weight"}, 0, 1) + stated_or_none({"bias", "behind"}), norm},
+        PartKind{"linear", stated({"in", "out"}) + copies + stated_or_none({"bias"})},
+        PartKind{"values", stated({"count"})},
+        PartKind{"choice_biases", stated({"experts", "mixtures"})},
+        PartKind{"hyper_connection", stated({"streams", "maps", "scales"}) + copies, stream_maps},
+        PartKind{"word_choice", stated({"words", "top_k"}), word_choice},
+        PartKind{"stream_ends", {{"streams", 2}}},
+        PartKind{"layer_input_norm", stated({"width"})},
+        PartKind{"attention", heads + stated({"positions"}) + biases + stated_or_none({"output_gate", "qk_norm"}), mixer},
+        PartKind{"gemma_attention", gemma + stated_or_none({"input", "input_rows", "bypass"}), mixer},
+        PartKind{"gemma3n_layer",
+                 gemma + stated({"input", "input_rows", "bypass", "streams", "width", "activation"}) + stated_or_none({"cut_millionths"}),
+                 mixer},
+        PartKind{"latent_attention",
+                 stated({"heads", "kv_lora_rank", "v_head_dim"}) + all_of({"qk_nope", "qk_rope"}, 0, -1) +
+                     stated_or_none({"q_lora_rank", "down_bias", "output_bias"}) + all_of({"latent_norms"}, 0, 1),
+                 mixer},
+        PartKind{"compressed_attention",
+                 stated({"heads", "head_dim", "q_lora_rank", "groups", "group_rank"}) +
+                     stated_or_none({"rate", "overlaps", "index_heads", "index_dim", "index_top_k", "window", "rotated"}),
+                 mixer},
+        PartKind{"mlp", stated({"width"}) + stated_or_none({"bias", "activation"}) + all_of({"gated"}, 0, 1), feed_forward},
+        PartKind{
+            "experts",
+            stated({"experts", "top_k", "width", "activation"}) + stated_or_none({"bias", "in", "router_bias"}) + all_of({"gated"}, 0, 1),
+            mixture},
+        PartKind{"mamba",
+                 stated({"inner", "state", "conv", "dt_rank"}) + stated_or_none({"proj_bias", "inner_norms"}) + all_of({"conv_bias"}, 0, 1),
+                 mixer},
+        PartKind{"mamba2", mamba2, mixer},
+        PartKind{"attention_beside_mamba2", mamba2 + stated({"query_heads", "kv_heads", "head_dim"}) + biases, mixer},
+        PartKind{
+            "shared_block_mamba2",
+            mamba2 + block + stated({"activation"}) + stated_or_none({"block", "rank", "adapts_attention"}) + all_of({"positions"}, 1, 1),
+            mixer},
+        PartKind{"shared_block", block + stated_or_none({"bias"})},
+        PartKind{"gated_delta_net", stated({"key_heads", "key_dim", "value_heads", "value_dim", "conv"}) + all_of({"strength"}, 1, 1),
+                 mixer},
+        PartKind{"short_convolution", stated({"conv"}) + stated_or_none({"bias"}), mixer},
+        PartKind{"kimi_delta_attention", stated({"heads", "head_dim", "conv"}), mixer},
+        PartKind{"lightning_attention", stated({"heads", "head_dim"}), mixer},
+        PartKind{"gated_linear_recurrence", stated({"width", "heads", "conv"}), mixer},
+    };
+}
+
+const PartSize* find_part_size(const PartKind& kind, std::string_view name) {
+    const auto found = std::find_if(kind.sizes.begin(), kind.sizes.end(), [&](const PartSize& size) { return size.name == name; });
+    return found == kind.sizes.end() ? nullptr : &*found;
 }
 
 }  // namespace
 
-std::int64_t PartSizes::operator[](std::string_view name) const {
-    const auto stated = part_.sizes.find(std::string(name));
-    if (stated != part_.sizes.end()) return stated->second;
-    const PartSize* size = find_part_size(sizes_, name);
-    MGPLAN_ASSERT(size != nullptr && size->fallback >= 0, name);
-    return size->fallback;
-}
-
-bool PartSizes::has(std::string_view name) const {
-    return find_part_size(sizes_, name) != nullptr;
-}
-
-std::vector<const PartKind*> part_kinds() {
-    std::vector<const PartKind*> all;
-    for (const auto kinds : {plain_part_kinds(), attention_part_kinds(), feed_forward_part_kinds(), recurrent_part_kinds()}) {
-        for (const PartKind& kind : kinds) all.push_back(&kind);
-    }
-    return all;
+const std::vector<PartKind>& part_kinds() {
+    static const std::vector<PartKind> kAll = all_part_kinds();
+    return kAll;
 }
 
 const PartKind* find_part_kind(std::string_view name) {
-    static const std::vector<const PartKind*> kAll = part_kinds();
-    const auto found = std::find_if(kAll.begin(), kAll.end(), [&](const PartKind* kind) { return kind->name == name; });
-    return found == kAll.end() ? nullptr : *found;
+    const auto& all = part_kinds();
+    const auto found = std::find_if(all.begin(), all.end(), [&](const PartKind& kind) { return kind.name == name; });
+    return found == all.end() ? nullptr : &*found;
 }
 
 PartRole role_of(const LayerPart& part) {
@@ -50,20 +113,16 @@ PartRole role_of(const LayerPart& part) {
     return kind == nullptr ? PartRole::addition : kind->role;
 }
 
-bool has_part_with(const LayerComposition& layer, PartRole role) {
-    return std::any_of(layer.parts.begin(), layer.parts.end(), [&](const LayerPart& part) { return role_of(part) == role; });
-}
-
 void check_part(const LayerPart& part, const std::string& where, Problems& problems) {
     const PartKind* kind = find_part_kind(part.kind);
     if (kind == nullptr) {
         std::vector<std::string> names;
-        for (const PartKind* known : part_kinds()) names.emplace_back(known->name);
+        for (const PartKind& known : part_kinds()) names.emplace_back(known.name);
         problems.add("{}: part '{}' is not known; use {}", where, part.kind.substr(0, 40), any_of_text(names));
         return;
     }
     for (const auto& [name, value] : part.sizes) {
-        const PartSize* size = find_part_size(kind->sizes, name);
+        const PartSize* size = find_part_size(*kind, name);
         if (size == nullptr)
             problems.add("{}: part '{}' has no size '{}'; remove it", where, part.kind, name.substr(0, 40));
         else if (value < size->low || value > ModelLimits::part_size)
@@ -76,31 +135,21 @@ void check_part(const LayerPart& part, const std::string& where, Problems& probl
     }
 }
 
-PartSizes stated_sizes(const LayerPart& part, std::int64_t hidden) {
-    const PartKind* kind = find_part_kind(part.kind);
-    MGPLAN_ASSERT(kind != nullptr, "the kind of the part is known");
-    return {part, kind->sizes, hidden};
-}
-
-void state_size(LayerPart& part, std::string_view name, std::int64_t value) {
-    const PartSize* const size = find_part_size(find_part_kind(part.kind)->sizes, name);
-    if (size == nullptr || size->fallback != value) part.sizes[std::string(name)] = value;
+bool has_size(const LayerPart& part, std::string_view name) {
+    return find_part_size(*find_part_kind(part.kind), name) != nullptr;
 }
 
 std::int64_t part_size(const LayerPart& part, std::string_view name) {
-    return stated_sizes(part, 0)[name];
+    const auto stated = part.sizes.find(std::string(name));
+    if (stated != part.sizes.end()) return stated->second;
+    const PartSize* size = find_part_size(*find_part_kind(part.kind), name);
+    MGPLAN_ASSERT(size != nullptr && size->fallback >= 0, name);
+    return size->fallback;
 }
 
-std::vector<CountedTensor> part_tensors(const LayerPart& part, std::int64_t hidden) {
-    return find_part_kind(part.kind)->tensors(stated_sizes(part, hidden));
-}
-
-std::vector<CountedTensor> parts_tensors(const std::vector<LayerPart>& parts, std::int64_t hidden) {
-    std::vector<CountedTensor> all;
-    for (const LayerPart& part : parts) {
-        for (CountedTensor& tensor : part_tensors(part, hidden)) all.push_back(std::move(tensor));
-    }
-    return all;
+void state_size(LayerPart& part, std::string_view name, std::int64_t value) {
+    const PartSize* const size = find_part_size(*find_part_kind(part.kind), name);
+    if (size == nullptr || size->fallback != value) part.sizes[std::string(name)] = value;
 }
 
 }  // namespace mgplan

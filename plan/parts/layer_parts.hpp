@@ -1,11 +1,8 @@
 #pragma once
-// Layers as lists of parts: as version 1 of a model's JSON has them, and as configs of Hugging Face are read. Each kind of part is
-// described in one place: its sizes, their ranges, and the tensors that follow from them. Models hold typed layers
-// (plan/parts/model_parts.hpp).
+// Layers as lists of parts, as version 1 of a model's JSON has them. Models hold typed layers (plan/parts/model_parts.hpp).
 
 #include <cstdint>
 #include <map>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,23 +34,9 @@ struct PartSize {
     std::int64_t fallback = -1;  ///< taken where a part does not state it; -1: it must
 };
 
-/// Sizes of one part, those that it leaves out at their fallbacks. The part has passed check_part().
-class PartSizes {
-public:
-    PartSizes(const LayerPart& part, std::span<const PartSize> sizes, std::int64_t hidden) : part_(part), sizes_(sizes), hidden_(hidden) {}
-    [[nodiscard]] std::int64_t operator[](std::string_view name) const;
-    [[nodiscard]] bool has(std::string_view name) const;
-    [[nodiscard]] std::int64_t hidden() const { return hidden_; }
-
-private:
-    const LayerPart& part_;
-    std::span<const PartSize> sizes_;
-    std::int64_t hidden_;
-};
-
 /// Role of a part in the layer that holds it.
 enum class PartRole : std::uint8_t {
-    addition,      ///< to a half of a layer, or outside the layers: linear maps, tables, single values
+    addition,      ///< to a half of a layer, or outside the layers
     norm,          ///< in front of the halves or after them
     mixer,         ///< of tokens: the first half
     feed_forward,  ///< the second half
@@ -65,35 +48,27 @@ enum class PartRole : std::uint8_t {
 /// One kind of part.
 struct PartKind {
     std::string_view name;
-    std::span<const PartSize> sizes;
-    std::vector<CountedTensor> (*tensors)(const PartSizes&);
+    std::vector<PartSize> sizes;
     PartRole role = PartRole::addition;
 };
 
 /// All kinds, and one by name (nullptr: not known).
-[[nodiscard]] std::vector<const PartKind*> part_kinds();
+[[nodiscard]] const std::vector<PartKind>& part_kinds();
 [[nodiscard]] const PartKind* find_part_kind(std::string_view name);
 
 /// The role of a part's kind; an addition where the kind is not known.
 [[nodiscard]] PartRole role_of(const LayerPart& part);
-/// True if a kind of layer holds a part of this role.
-[[nodiscard]] bool has_part_with(const LayerComposition& layer, PartRole role);
 
 /// Adds a problem for an unknown kind, a missing or unknown size, one out of range.
 void check_part(const LayerPart& part, const std::string& where, Problems& problems);
+
+/// True if parts of this known kind have such a size.
+[[nodiscard]] bool has_size(const LayerPart& part, std::string_view name);
 
 /// A size of a part that check_part() found right: the stated one, else its fallback.
 [[nodiscard]] std::int64_t part_size(const LayerPart& part, std::string_view name);
 
 /// Sets a size of a part of a known kind unless its fallback says the same.
 void state_size(LayerPart& part, std::string_view name, std::int64_t value);
-
-/// Sizes of a part of a known kind, those that it leaves out included.
-[[nodiscard]] PartSizes stated_sizes(const LayerPart& part, std::int64_t hidden);
-
-/// The tensors of a part, whole (not divided over tp); check_part() must have found it right.
-[[nodiscard]] std::vector<CountedTensor> part_tensors(const LayerPart& part, std::int64_t hidden);
-/// The same of several parts.
-[[nodiscard]] std::vector<CountedTensor> parts_tensors(const std::vector<LayerPart>& parts, std::int64_t hidden);
 
 }  // namespace mgplan

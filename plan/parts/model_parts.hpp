@@ -19,9 +19,8 @@ struct ModelParts {
     std::vector<LayerPart> outside;
 };
 
-/// Sets ModelSpec::kinds, and ModelSpec::counted to what else the parts hold, and validates the model: throws one ConfigError with all
-/// problems. The model's fields are set. A kind is typed if the parts of the typed layer (composition_of()) are the same; else it is
-/// counted.
+/// Sets ModelSpec::kinds and validates the model: throws one ConfigError with all problems. The model's fields are set. Parts are right if
+/// those of the typed layer that they state (composition_of()) are the same.
 void set_layers(ModelSpec& model, const ModelParts& parts, const std::string& where);
 
 /// The parts of a typed layer, as version 1 of the JSON states them.

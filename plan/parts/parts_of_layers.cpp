@@ -52,7 +52,7 @@ void write(const LatentAttention& attention, const Layer& /*layer*/, LayerPart& 
 template <class Kind>
 void write(const Kind& mixer, const Layer& layer, LayerPart& part) {
     write_sizes(mixer, part);
-    if (stated_sizes(part, 0).has("window")) part.sizes["window"] = layer.window;
+    if (has_size(part, "window")) part.sizes["window"] = layer.window;
 }
 
 void write(const Gemma3nLayer& mixer, const Layer& layer, LayerPart& part) {

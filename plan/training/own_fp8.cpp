@@ -20,7 +20,7 @@ std::vector<std::string> own_fp8_obstacles(const ModelSpec& model, const Trainin
     };
     const bool in_blocks = recipe == Fp8Recipe::blockwise || recipe == Fp8Recipe::mxfp8;
     refuse(model.mla.has_value() && model.mla->index_heads > 0, "attention to keys that an indexer chooses (use bf16)");
-    refuse(!model.kinds.empty(), "layers that are described by parts (use bf16)");
+    refuse(!model.kinds.empty(), "layers of different kinds (use bf16)");
     refuse(model.normed_residual.has_value(), "a residual path that begins behind the norm (use bf16)");
     refuse(model.hyper_connections.has_value(), "residual streams (use bf16)");
     // Codes of blocks are e4m3 all.

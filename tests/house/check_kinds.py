@@ -2,7 +2,7 @@
 """Fails where a part of a layer is asked for its kind outside of the files that are about that kind, and advises on long files that
 who adds a mixer touches: check_kinds.py [PROJECT_ROOT]
 
-A kind of part ("mamba2") has rows in tables (plan/parts/layer_parts_*.cpp) that say what it is and answer what is asked of it; a comparison of a part's kind with its name elsewhere is a place that who adds a kind
+A kind of part ("mamba2") has a row in a table (plan/parts/layer_parts.cpp) that says what it is and answers what is asked of it; a comparison of a part's kind with its name elsewhere is a place that who adds a kind
 has to find. What is left is no question about a part: words of foreign files and of tables that are written as kinds are. It is listed
 below with its reason and the comparisons that the file may have; that list only shrinks: more of them, and an entry that is larger than
 what is there, are offences.
@@ -45,7 +45,7 @@ COMPARED = re.compile(r"[!=]=\s*" + LITERAL + r"|\"(\w+)\"\s*[!=]=")
 
 def kinds_of_parts(root):
     """The names of all kinds of parts."""
-    return {name for file in sorted((root / "plan/parts").glob("layer_parts*.cpp")) for name in KIND.findall(file.read_text())}
+    return {name for file in sorted((root / "plan/parts").glob("layer_parts.cpp")) for name in KIND.findall(file.read_text())}
 
 
 def comparisons(text, kinds):
@@ -64,7 +64,7 @@ def comparisons(text, kinds):
 def offences(root):
     kinds = kinds_of_parts(root)
     if not kinds:
-        return ["plan/parts/layer_parts*.cpp names no kind of part"]
+        return ["plan/parts/layer_parts.cpp names no kind of part"]
     found = []
     for room in ROOMS:
         for file in sorted((root / room).rglob("*")):

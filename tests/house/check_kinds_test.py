@@ -17,7 +17,7 @@ class Kinds(unittest.TestCase):
                 (root / name).write_text(text)
             return ask(root)
 
-    TABLE = {"plan/parts/layer_parts_recurrent.cpp": 'PartKind{"mamba2", kSizes, tensors}, PartKind{"mlp", kMlp, mlp};\n'}
+    TABLE = {"plan/parts/layer_parts.cpp": 'PartKind{"mamba2", kSizes, tensors}, PartKind{"mlp", kMlp, mlp};\n'}
 
     def test_a_comparison_outside_of_the_tables_is_red(self):
         for text in ('if (part.kind == "mamba2") return 0;', 'return kind != "mlp";', 'return "mlp" == part.kind;', 'return kind() == "mlp";',

@@ -1,4 +1,4 @@
-// Types whose layers are composed of parts, and those that norms, order and multipliers tell from a llama.
+// Types whose layers are composed, and those that norms, order and multipliers tell from a llama.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -53,6 +53,31 @@ TEST(ClassCounts, SurviveTheWayThroughJson) {
         const ModelSpec model = model_of(entry.at("config"));
         EXPECT_EQ(model_from_json(model_to_json(model), "model"), model) << name;
     }
+}
+
+TEST(ComposedTypes, SizesThatLeaveNothingAreRefusedByTheirField) {
+    const auto refusal = [](const std::string& field, int value) {
+        Json config = nemotron_h("M*-EM");
+        config[field] = value;
+        return message_of([&] { (void)model_of(config); });
+    };
+    EXPECT_THAT(refusal("ssm_state_size", 0), HasSubstr("ssm_state_size = 0 is out of range; give a whole number from 1"));
+    EXPECT_THAT(refusal("num_experts_per_tok", 0), HasSubstr("num_experts_per_tok = 0 leaves a token without experts; give 1 to 4"));
+    EXPECT_THAT(refusal("num_experts_per_tok", 5), HasSubstr("num_experts_per_tok = 5 is more than the 4 experts"));
+    EXPECT_THAT(refusal("n_shared_experts", 0), HasSubstr("n_shared_experts = 0 is out of range"));
+    EXPECT_THAT(refusal("moe_intermediate_size", 0),
+                HasSubstr("layers of kind 'moe' would have a tensor experts.first.weight with a size of 0; give sizes that make it 1 to"));
+}
+
+TEST(ComposedTypes, LayersWithMoreThanATypedOneAreCountedAmongOthers) {
+    Json config = nemotron_h("M*-EM");
+    config["mlp_bias"] = true;  // of shared experts too, which typed ones lack
+    const ModelSpec model = model_of(config);
+    ASSERT_EQ(model.kinds.size(), 4U);
+    EXPECT_TRUE(model.kinds[0].layer.mixer);
+    EXPECT_TRUE(model.kinds[2].layer.feed_forward);
+    EXPECT_FALSE(model.kinds[3].layer.counted.empty());
+    EXPECT_EQ(model.counted.size(), 1U) << "the final norm";
 }
 
 TEST(ComposedTypes, LayersFollowTheirPattern) {

@@ -10,7 +10,6 @@
 
 #include "plan/parameters/composed_layer.hpp"
 #include "plan/parameters/model_adapter.hpp"
-#include "plan/parameters/parameters.hpp"
 #include "tests/support/small_models.hpp"
 
 namespace mgplan::model_parts_test {
@@ -48,17 +47,19 @@ ModelSpec model_of(std::vector<LayerPart> parts, std::vector<LayerPart> outside 
     return model;
 }
 
-bool computes(std::vector<LayerPart> parts, std::vector<LayerPart> outside = {norm(1)}) {
-    return is_computed(model_of(std::move(parts), std::move(outside)));
-}
-
-std::string refusal(std::vector<LayerPart> parts, const ModelSpec& model = model_of_fields()) {
+std::string refusal(std::vector<LayerPart> parts, const ModelSpec& model = model_of_fields(), std::vector<LayerPart> outside = {norm(1)}) {
     try {
-        (void)model_of(std::move(parts), {norm(1)}, model);
+        (void)model_of(std::move(parts), std::move(outside), model);
     } catch (const ConfigError& error) {
         return error.what();
     }
     return "accepted";
+}
+
+/// True if layers here compute the model; false if it is refused.
+bool computes(const std::vector<LayerPart>& parts, const std::vector<LayerPart>& outside = {norm(1)},
+              const ModelSpec& model = model_of_fields()) {
+    return refusal(parts, model, outside) == "accepted" && is_computed(model_of(parts, outside, model));
 }
 
 template <class... Kinds>
@@ -69,9 +70,9 @@ std::vector<std::string_view> names_of(std::variant<Kinds...>* /*type*/) {
 TEST(ModelParts, MixersAreTheTypedKinds) {
     const auto mixers = names_of(static_cast<Mixer*>(nullptr));
     std::size_t halves = 0;
-    for (const PartKind* kind : part_kinds()) {
-        const bool mixes = std::find(mixers.begin(), mixers.end(), kind->name) != mixers.end();
-        EXPECT_EQ(mixes, kind->role == PartRole::mixer) << kind->name;
+    for (const PartKind& kind : part_kinds()) {
+        const bool mixes = std::find(mixers.begin(), mixers.end(), kind.name) != mixers.end();
+        EXPECT_EQ(mixes, kind.role == PartRole::mixer) << kind.name;
         halves += mixes ? 1 : 0;
     }
     EXPECT_EQ(halves, mixers.size());
@@ -86,7 +87,6 @@ TEST(ModelParts, ComeBackFromTheTypedLayerThatTheyState) {
     EXPECT_FALSE(computes({norm(2), kMamba, kMlp, kMlp})) << "a second MLP";
     EXPECT_FALSE(computes({norm(2), kMamba, kExperts})) << "experts without the shared ones";
     EXPECT_FALSE(computes({norm(2), kMamba, with(kExperts, "top_k", 1), kShared})) << "another number than the model's";
-    EXPECT_FALSE(computes({norm(2), kMamba, with(kExperts, "zero_experts", 2), kShared})) << "what typed experts cannot say";
     EXPECT_FALSE(computes({norm(2), with(kMamba, "proj_bias", 1), kMlp})) << "what typed Mamba-2 cannot say";
     EXPECT_FALSE(computes({norm(2), kMamba, with(kMlp, "activation", 0)})) << "no activation stated";
     EXPECT_FALSE(computes({with(norm(2), "bias", 1), kMamba, kMlp})) << "norms of another form than the model's";
@@ -122,29 +122,41 @@ TEST(ModelParts, OfATypedLayerAreThoseThatItWasReadFrom) {
     }
 }
 
-TEST(ModelParts, ThatNoTypedLayerHasAreCounted) {
-    const ModelSpec typed = model_of({norm(2), kMamba, kMlp}), biased = model_of({norm(2), with(kMamba, "proj_bias", 1), kMlp});
-    EXPECT_TRUE(typed.kinds.front().layer.counted.empty());
-    EXPECT_TRUE(typed.counted.empty()) << "its final norm follows from the layers";
-    EXPECT_FALSE(biased.kinds.front().layer.mixer);
-    EXPECT_EQ(biased.kinds.front().layer.counted, parts_tensors({norm(2), with(kMamba, "proj_bias", 1), kMlp}, 64));
-    EXPECT_EQ(biased.counted, parts_tensors({norm(1)}, 64));
-    EXPECT_EQ(total_parameters(biased) - total_parameters(typed), 2 * 128 + 2 * 2 * 16 + 4 + 64);
-    EXPECT_TRUE(is_computed(model_of({norm(1), {"short_convolution", {{"conv", 3}}}})));
-    EXPECT_FALSE(is_computed(model_of({norm(1), {"short_convolution", {{"conv", 3}, {"bias", 1}}}}))) << "typed ones have no bias";
-    // Layers that are typed are counted like the rest where the model is.
-    EXPECT_EQ(total_parameters(model_of({norm(2), kMamba, kMlp}, {kMlp, norm(1)})) - total_parameters(typed), 3 * 128 * 64);
+TEST(ModelParts, ThatNoTypedLayerHasAreRefused) {
+    const std::vector<LayerPart> biased{norm(2), with(kMamba, "proj_bias", 1), kMlp};
+    EXPECT_THAT(refusal(biased), HasSubstr("layers of kind 'kind' have parts that no layer here has together, or other sizes"));
+    EXPECT_TRUE(computes({norm(1), {"short_convolution", {{"conv", 3}}}}));
+    EXPECT_FALSE(computes({norm(1), {"short_convolution", {{"conv", 3}, {"bias", 1}}}})) << "typed ones have no bias";
+    EXPECT_THAT(refusal({norm(2), kMamba, kMlp}, model_of_fields(), {kMlp, norm(1)}), HasSubstr("beside_layers is not what these kinds"));
+}
+
+TEST(ModelParts, StandBesideLayersThatAreCounted) {
+    const CountedTensor weight{"mixer.weight", {128, 64}};
+    const auto model_with = [&](const std::vector<LayerPart>& outside) {
+        ModelSpec model = model_of_fields();
+        model.layers = 2;
+        model.moe.reset();
+        model.moe_layers.clear();
+        model.counted = {{"norm.weight", {64}}};
+        set_layers(model, {{{"typed", {norm(2), kMamba, kMlp}}, {"counted", {}, {weight}}}, {0, 1}, {}, outside}, "model");
+        return model;
+    };
+    const ModelSpec model = model_with({});
+    EXPECT_TRUE(model.kinds[0].layer.mixer);
+    EXPECT_EQ(model.kinds[1].layer.counted, std::vector<CountedTensor>{weight});
+    EXPECT_FALSE(is_computed(model));
+    EXPECT_THROW((void)model_with({norm(1)}), ConfigError) << "the final norm is counted";
 }
 
 TEST(ModelParts, OfLatentAttentionAgreeWithTheFields) {
     const LayerPart latent{"latent_attention", {{"heads", 4}, {"kv_lora_rank", 10}, {"qk_nope", 8}, {"qk_rope", 4}, {"v_head_dim", 6}}};
     ModelSpec model = model_of_fields();
     model.mla = MlaSpec{.kv_lora_rank = 10, .qk_nope_head_dim = 8, .qk_rope_head_dim = 4, .v_head_dim = 6};
-    EXPECT_TRUE(is_computed(model_of({norm(2), latent, kMlp}, {norm(1)}, model)));
+    EXPECT_TRUE(computes({norm(2), latent, kMlp}, {norm(1)}, model));
     model.mla->v_head_dim = 7;
-    EXPECT_FALSE(is_computed(model_of({norm(2), latent, kMlp}, {norm(1)}, model)));
+    EXPECT_FALSE(computes({norm(2), latent, kMlp}, {norm(1)}, model));
     model.mla.reset();
-    EXPECT_FALSE(is_computed(model_of({norm(2), latent, kMlp}, {norm(1)}, model)));
+    EXPECT_FALSE(computes({norm(2), latent, kMlp}, {norm(1)}, model));
 }
 
 TEST(ModelParts, WrongOnesAreRefusedTogetherWithTheModel) {
@@ -156,7 +168,7 @@ TEST(ModelParts, WrongOnesAreRefusedTogetherWithTheModel) {
                 testing::AllOf(HasSubstr("heads of part 'mamba2' = 0 is out of range"), HasSubstr("multiplier of additions")));
     model = model_of_fields();
     model.hyper_connections.emplace();
-    EXPECT_THAT(refusal({norm(2), kMamba, kMlp}, model), HasSubstr("whose parts hold no hyper_connection"));
+    EXPECT_THAT(refusal({norm(2), kMamba, kMlp}, model), HasSubstr("parts that no layer here has together"));
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ struct Case {
     CpCommType cp_comm_type = CpCommType::p2p;
     Precision precision = Precision::fp32;
     Fp8Recipe recipe = Fp8Recipe::tensorwise;  ///< of fp8
-    ModelSpec (*of_parts)() = nullptr;         ///< the model, where its layers are described by parts
+    ModelSpec (*of_parts)() = nullptr;         ///< the model, where its layers are of different kinds
 };
 
 ModelSpec delta_nets() {
