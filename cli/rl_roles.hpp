@@ -20,7 +20,7 @@ struct RoleOption {
     std::optional<std::int64_t> gpus;
     std::optional<std::int64_t> tp, cp, ep, etp, pp, vpp, micro_batch, dp;
     planner::RlOffload offload = planner::RlOffload::automatic;
-    // Of the rollout.
+    // Rollout alone:
     simulator::RolloutEngine engine = simulator::RolloutEngine::vllm;
     simulator::EngineGraphs graphs = simulator::EngineGraphs::counted;
     std::optional<double> utilization;

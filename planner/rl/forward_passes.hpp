@@ -9,7 +9,7 @@
 namespace mgplan::planner {
 
 /// Seconds of the forward passes of `sequences` sequences (any number, also a fraction of a microbatch for each rank) under a layout of the
-/// workload: as many microbatches one after the other on the slowest stage, and the filling of the pipeline.
+/// workload: all microbatches one after the other on the slowest stage, and the filling of the pipeline.
 [[nodiscard]] double forward_seconds(const Workload& workload, const Layout& layout, double sequences);
 
 }  // namespace mgplan::planner

@@ -295,8 +295,8 @@ double RlPlanner::sync_seconds(const Trained& actor, const Rollout& rollout, std
                   : separate_sync_seconds(weights, actor.plan.layout, cluster_, calibration_);
 }
 
-/// Best division of the pool in whole nodes (inside a node in GPUs), with the rollout one step behind. Training is scaled from the plan
-/// at hand, then planned for the best division.
+/// Best division of the pool in whole nodes (inside a node in GPUs), with the rollout one step late. Training is scaled from the plan
+/// of the job, then planned for the best division.
 std::optional<RlSplit> RlPlanner::best_split(const Trained& actor, double forward) const {
     const std::int64_t all = pool(), node = cluster_.gpus_per_node, step = all > node ? node : 1;
     const double work = (actor.update_seconds + forward) * static_cast<double>(actor.plan.layout.sizes.world);

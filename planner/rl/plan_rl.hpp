@@ -42,7 +42,7 @@ struct RolloutRole {
 struct RlJob {
     RlBatch batch;
     std::int64_t world = 0;
-    bool overlapped = false;  ///< the rollout is one step behind the trainer; needs GPUs of its own
+    bool overlapped = false;  ///< the rollout is one step late; needs GPUs of its own
     std::int64_t headroom_bytes = 0;
     TrainedRole actor;
     std::optional<TrainedRole> critic;

@@ -18,7 +18,7 @@ constexpr auto words_of(RlRole /*type*/) {
     return std::array<std::string_view, 5>{"actor", "reference", "critic", "reward", "rollout"};
 }
 
-/// What a role moves to host memory while it waits on GPUs that it shares. `automatic`: what makes the step shortest.
+/// State that a role moves to host memory while it waits on GPUs that it shares. `automatic`: the choice that makes the step shortest.
 enum class RlOffload : std::uint8_t { automatic, none, optimizer, all };
 constexpr auto words_of(RlOffload /*type*/) {
     return std::array<std::string_view, 4>{"auto", "none", "optimizer", "all"};
@@ -57,7 +57,7 @@ struct RlRolePlan {
     std::int64_t host_bytes = 0;  ///< in host memory for each GPU
 };
 
-/// GPUs of trainer and rollout, if they do not share them, with the rollout one step behind the trainer: both work at the same time.
+/// GPUs of trainer and rollout, if they do not share them, with the rollout one step late: both work at the same time.
 struct RlSplit {
     std::int64_t trainer = 0, rollout = 0;
     double seconds = 0;

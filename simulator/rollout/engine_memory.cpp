@@ -174,7 +174,7 @@ EngineMemory engine_memory(const Model& model, const EngineSettings& settings, c
         memory.graphs = captured_sizes(sequences) * kernel_nodes(model) * calibration.graph_node_bytes;
     const auto total = static_cast<double>(cluster.memory_bytes);
     const double own_default = settings.engine == RolloutEngine::vllm ? 0.9 : sglang_fraction(settings, cluster, tokens);
-    // Of a shared card at most what others leave, in whole hundredths.
+    // A default on a shared card takes at most the free bytes, in whole hundredths.
     const bool graphs_beside = settings.graphs == EngineGraphs::uncounted || settings.engine == RolloutEngine::sglang;
     const std::int64_t beside =
         memory.context + (graphs_beside ? memory.graphs : 0) + (settings.engine == RolloutEngine::sglang ? memory.activations : 0);

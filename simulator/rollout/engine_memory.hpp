@@ -35,7 +35,7 @@ struct CacheSize {
     std::vector<Window> windows;
 };
 
-/// Of keys and values: kv heads of a rank x (width of keys + of values), at least one head; with latents the latent and the rotary part,
+/// Bytes of keys and values: kv heads of a rank x (width of keys + of values), at least one head; with latents the latent and the rotary part,
 /// which no rank divides (vllm/v1/kv_cache_interface.py).
 [[nodiscard]] CacheSize cache_size(const Model& model, const EngineSettings& settings, std::int64_t batched_tokens);
 

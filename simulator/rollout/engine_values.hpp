@@ -23,7 +23,7 @@ struct EngineLayout {
     bool operator==(const EngineLayout&) const = default;
 };
 
-/// What the engine does about CUDA graphs of its decoding steps: takes their bytes out of the budget (vLLM from 0.21 on), captures them
+/// How the engine treats CUDA graphs of its decoding steps: takes their bytes out of the budget (vLLM from 0.21 on), captures them
 /// outside of it (before), or has none (enforce_eager).
 enum class EngineGraphs : std::uint8_t { counted, uncounted, none };
 constexpr auto words_of(EngineGraphs /*type*/) {

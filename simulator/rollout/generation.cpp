@@ -11,7 +11,7 @@
 namespace mgplan::simulator {
 namespace {
 
-/// What a decoding step of one rank reads and computes.
+/// Bytes and FLOPs of a decoding step of one rank.
 class DecodingStep {
 public:
     DecodingStep(const Model& model, const EngineSettings& settings, const ClusterSpec& cluster, const Calibration& calibration)

@@ -20,7 +20,7 @@ Json planned(const std::string& words) {
 }
 
 TEST(Rl, ASharedStepIsTheSumOfItsPhases) {
-    const Json answer = planned("");
+    const Json answer = planned("--headroom 5%");
     double seconds = 0;
     for (const Json& phase : answer["phases"]) seconds += phase["seconds"].get<double>();
     EXPECT_NEAR(answer["step_seconds"].get<double>(), seconds, 1e-6);
