@@ -20,6 +20,7 @@ namespace {
 constexpr std::array kCommands{
     Command{"plan", "rank the layouts of a model on N GPUs (the default command)", run_plan},
     Command{"least", "find the least number of GPUs on which a model fits", run_least},
+    Command{"rl", "plan a step of RL: trainer and rollout on shared or split GPUs", run_rl},
     Command{"side-by-side", "compare clusters, precisions or batches: the best plan of each", run_side_by_side},
     Command{"simulate", "predict memory and time of one layout", run_simulate},
     Command{"diff", "compare two plans: settings, time, memory", run_diff},

@@ -62,6 +62,7 @@ int run_mgplan(const std::vector<std::string>& args, Console& console);
 // One file per subcommand.
 int run_plan(const std::vector<std::string>& args, Console& console);
 int run_least(const std::vector<std::string>& args, Console& console);
+int run_rl(const std::vector<std::string>& args, Console& console);
 int run_side_by_side(const std::vector<std::string>& args, Console& console);
 int run_simulate(const std::vector<std::string>& args, Console& console);
 int run_diff(const std::vector<std::string>& args, Console& console);

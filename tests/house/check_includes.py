@@ -41,6 +41,7 @@ VALUE_HEADERS = {
     "model/device/memory_use.hpp",
     "planner/plan_reasons.hpp",
     "planner/planned_layout.hpp",
+    "planner/rl/rl_plan.hpp",
     "planner/scaling.hpp",
     "planner/search_result.hpp",
     "planner/what_if.hpp",
@@ -50,6 +51,7 @@ VALUE_HEADERS = {
     "simulator/memory/timeline.hpp",
     "simulator/memory/memory_prediction.hpp",
     "simulator/prediction.hpp",
+    "simulator/rollout/engine_values.hpp",
     "simulator/timeline/pipeline_picture.hpp",
     "simulator/timeline/timeline_trace.hpp",
 }
