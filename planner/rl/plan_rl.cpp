@@ -365,6 +365,10 @@ RlPlan RlPlanner::plan() {
     plan.concurrency = rollout->running * rollout->groups;
     plan.offload_bytes = rollout->transfer_bytes;
     plan.offload_seconds = rollout->transfer_seconds;
+    if (shared && job_.rollout.keeps_weights) {  // to the host and back
+        plan.offload_bytes += 2 * rollout->memory.weights;
+        plan.offload_seconds += host_seconds(2 * rollout->memory.weights);
+    }
     const std::int64_t sleeping = shared ? rollout->memory.asleep() : 0;
     const std::int64_t moved_by_actor = rollout->transfer_bytes / 2;
 

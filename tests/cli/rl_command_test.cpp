@@ -36,6 +36,13 @@ TEST(Rl, TheCacheFollowsTheDocumentedRuleOfVllm) {
                 2);
 }
 
+TEST(Rl, AnEngineThatKeepsItsWeightsMovesThemBothWays) {
+    const Json dropped = planned("--role rollout=tp=4"), kept = planned("--role rollout=tp=4,sleep=1");
+    EXPECT_EQ(kept["offload_bytes"].get<std::int64_t>() - dropped["offload_bytes"].get<std::int64_t>(),
+              2 * kept["roles"]["rollout"]["weight_bytes"].get<std::int64_t>());
+    EXPECT_GT(kept["host_bytes_per_node"], dropped["host_bytes_per_node"]);
+}
+
 TEST(Rl, BadInputIsRefused) {
     expect_refused(kJob + "--role critic=gpus=4", "the role has no model");
     expect_refused(kJob + "--role critic=llama3.1-8b,gpus=16", "take 16 of --world 16");
