@@ -10,8 +10,9 @@
 
 namespace mgplan {
 
-/// Reads "rank=16,alpha=32,targets=qkv,proj,fc1,fc2,experts,latent,in_proj,out_proj"; "default" and values left out are Megatron-Bridge's, with the targets
-/// that the model has. Throws ConfigError with all problems: an unknown word, a value out of range, a target that the model lacks.
+/// Reads "rank=16,alpha=32,targets=qkv,proj,fc1,fc2,experts,latent,in_proj,out_proj"; "default" and values left out are Megatron-Bridge's,
+/// with the targets that the model has. Throws ConfigError with all problems: an unknown word, a value out of range, a target that the
+/// model lacks.
 [[nodiscard]] Adapters parse_adapters(const std::string& text, const ModelSpec& model, const std::string& where);
 
 /// Throws ConfigError for adapters of a model with layers whose frozen tensors are not predicted, of which no linear layer has one, or of a

@@ -35,8 +35,8 @@ struct CacheSize {
     std::vector<Window> windows;
 };
 
-/// Bytes of keys and values: kv heads of a rank x (width of keys + of values), at least one head; with latents the latent and the rotary part,
-/// which no rank divides (vllm/v1/kv_cache_interface.py).
+/// Bytes of keys and values: kv heads of a rank x (width of keys + of values), at least one head; with latents the latent and the rotary
+/// part, which no rank divides (vllm/v1/kv_cache_interface.py).
 [[nodiscard]] CacheSize cache_size(const Model& model, const EngineSettings& settings, std::int64_t batched_tokens);
 
 /// Rules: vLLM, cache = total x utilisation - (peak of the profile run with the weights) - outside, since 0.21 also - graphs
