@@ -18,7 +18,8 @@ struct RlReport {
 /// A row for each phase, then what is left for the cache, what waits in host memory, and the best split of the GPUs.
 [[nodiscard]] std::string rl_text(const RlReport& report);
 
-/// {"phases":[…],"roles":{…},"kv_blocks",…}, described in docs/rl.md.
+/// {"phases":[{"name","seconds","peak_bytes","own_gpus"}],"roles":{…},"kv_blocks","concurrency",…}: bytes of the fullest GPU, of host
+/// memory of a node; null for a step that does not fit.
 [[nodiscard]] std::string rl_json(const RlReport& report);
 
 /// A row for each phase.

@@ -281,7 +281,7 @@ std::optional<Rollout> RlPlanner::roll_out(std::int64_t gpus, const Trained* act
     for (const EngineSettings& engine : engines_for(gpus)) {
         for (const RlOffload offload : choices) {
             auto one = roll_out(gpus, engine, actor, offload);
-            if (one && (!best || one->seconds() < best->seconds())) best = std::move(one);
+            if (one && (!best || one->seconds() < best->seconds())) best = one;
         }
     }
     return best;
@@ -392,7 +392,6 @@ RlPlan RlPlanner::plan() {
     const std::int64_t kept = rollout->offload == RlOffload::none && shared ? actor->optimizer : 0;
     std::int64_t waiting = 0;  // weights of other roles that stay on the trainer's GPUs
     double forward = actor->forward_seconds, beside = 0;
-    std::int64_t host_of_frozen = 0;
     std::vector<std::pair<const FrozenRole*, Frozen>> readers;
     for (const FrozenRole& role : job_.frozen) {
         const std::int64_t gpus = role.gpus > 0 ? role.gpus : trainer;
@@ -415,7 +414,6 @@ RlPlan RlPlanner::plan() {
             forward += frozen.seconds;
             plan.offload_seconds += transfer;
             plan.offload_bytes += moves ? frozen.weights : 0;
-            host_of_frozen += moves ? frozen.weights : 0;
         }
         plan.roles.push_back({role->role, role->workload ? role->workload->model.name : job_.actor.workload.model.name,
                               own ? role->gpus : trainer, !own, frozen.layout, frozen.weights, 0, 0, frozen.residue,

@@ -29,7 +29,8 @@ double tensor_bytes(const LayerTensor& tensor, const EngineSettings& settings) {
     const EngineLayout& layout = settings.layout;
     auto elements = static_cast<double>(elements_of(tensor));
     if (tensor.expert && layout.expert_parallel) {
-        elements *= static_cast<double>((tensor.copies + layout.gpus() - 1) / layout.gpus());
+        const std::int64_t held = (tensor.copies + layout.gpus() - 1) / layout.gpus();
+        elements *= static_cast<double>(held);
     } else {
         elements *= static_cast<double>(tensor.copies);
         if (tensor.shard_axis) elements /= static_cast<double>(layout.tp);
