@@ -158,15 +158,19 @@ void PlanRun::search() {
 /// Searches several worlds, or one with changes of the job.
 void PlanRun::study() {
     const planner::RankingOptions& ranking = search_.ranking();
-    const auto search = [&](const Workload& workload, bool pareto) {
+    const auto search = [&](const Workload& workload, StudiedJob job) {
         planner::RankingOptions order_alone = ranking;
         order_alone.predictions = false;
         order_alone.recipe.reset();
-        order_alone.ranks = std::max(ranking.ranks, ranking.plans);
-        order_alone.plans = std::max(ranking.plans, planner::kConsideredFamilies);
         order_alone.one_per_family = true;
-        order_alone.pareto = pareto;
-        order_alone.families = order_alone.families && pareto;  // of the world itself, not of what changes would bring
+        if (job == StudiedJob::world) {
+            order_alone.ranks = std::max(ranking.ranks, ranking.plans);
+            order_alone.plans = std::max(ranking.plans, planner::kConsideredFamilies);
+            order_alone.pareto = true;
+        } else {
+            order_alone.ranks = order_alone.plans = 1;
+            order_alone.pareto = order_alone.families = false;
+        }
         order_alone.headroom_bytes = search_.headroom(workload);
         return planner::rank_layouts(workload, values_.space, order_alone).search;
     };
@@ -191,7 +195,7 @@ int PlanRun::answer() {
         cli::compare(report_, model, *search_.ranking().compared, *values_.compare, search_.compared_rank());
     if (search_.ranking().compared && best.empty())
         console_.err << "mgplan: nothing fits, so there is no plan that --compare could compare the layout with\n";
-    add_too_large(report_);
+    add_too_large(report_, model);
     report_.search.seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
     if (values_.save_plan) save_picked(values_, search_.resolved(), report_, console_);
     if (draws()) {

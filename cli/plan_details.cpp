@@ -77,10 +77,10 @@ void compare(reports::PlanReport& report, simulator::CostModel& model, const Lay
         leaves_sizes_out(given, report.workload.model)};
 }
 
-void add_too_large(reports::PlanReport& report) {
+void add_too_large(reports::PlanReport& report, simulator::CostModel& whole) {
     Workload judged = report.workload;
     judged.memory_limit = report.search.limit_bytes;
-    simulator::CostModel model(judged), whole(report.workload);
+    simulator::CostModel model(judged, whole);
     const planner::TooLarge& replayed = report.search.too_large_replayed;
     // As the ranking, simulate and check replay it: the allocator has the whole card, of which plans may use a part.
     const auto closely = [&](const Layout& layout) {
@@ -123,7 +123,8 @@ void add_too_large(reports::PlanReport& report) {
 }
 
 NearestMiss nearest_miss(reports::PlanReport& report) {
-    add_too_large(report);
+    simulator::CostModel model(report.workload);
+    add_too_large(report, model);
     NearestMiss miss{fmt::format("no layout fits in {}", human_bytes(report.search.limit_bytes)), ""};
     if (report.search.headroom_missed) miss.why_not = "no layout leaves the headroom";
     if (report.nearest.empty()) return miss;

@@ -18,8 +18,8 @@ void compare(reports::PlanReport& report, simulator::CostModel& model, const Lay
              const planner::ComparedRank& rank);
 
 /// Adds the layouts that do not fit, by their largest part of memory, and if nothing fits the nearest misses with changes that would make
-/// them fit. Judged by the limit of the search, including headroom.
-void add_too_large(reports::PlanReport& report);
+/// them fit. Judged by the limit of the search, including headroom. `whole`: of the report's workload.
+void add_too_large(reports::PlanReport& report, simulator::CostModel& whole);
 
 /// A search in which nothing fits.
 struct NearestMiss {

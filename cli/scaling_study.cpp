@@ -25,15 +25,14 @@ std::string nothing_fits_text(const Workload& work, const planner::SearchResult&
     return text;
 }
 
-reports::ScaledPlan best_of(const Workload& work, const planner::SearchResult& search) {
-    simulator::CostModel model(work);
+reports::ScaledPlan best_of(const planner::SearchResult& search, simulator::CostModel& model) {
+    const Workload& work = model.workload();
     const Layout& layout = search.best.front().layout;
     return {work.world, work.batch, layout, model.predict_exactly(layout)};
 }
 
 /// The set with exact times and replayed allocators, by which others may dominate some of its members, or these exceed the limit.
-std::vector<planner::RankedLayout> exact_pareto(const Workload& work, const planner::SearchResult& search) {
-    simulator::CostModel model(work);
+std::vector<planner::RankedLayout> exact_pareto(const planner::SearchResult& search, simulator::CostModel& model) {
     planner::ParetoSet set;
     set.offer(search.best.front());
     std::int64_t passes = 0;
@@ -89,11 +88,13 @@ reports::ScalingChange try_change(const Change& change, const ScalingSources& so
     reports::ScalingChange tried{change.kind, change.text, {}, {}};
     try {
         const ResolvedWorkload resolved = sources.resolve(change.options);
-        const planner::SearchResult search = sources.search(resolved.workload, false);
-        if (search.best.empty())
+        const planner::SearchResult search = sources.search(resolved.workload, StudiedJob::change);
+        if (search.best.empty()) {
             tried.why_not = nothing_fits_text(resolved.workload, search);
-        else
-            tried.plan = best_of(resolved.workload, search);
+        } else {
+            simulator::CostModel model(resolved.workload);
+            tried.plan = best_of(search, model);
+        }
     } catch (const ConfigError& error) {
         tried.why_not = first_reason(error);
     }
@@ -126,7 +127,7 @@ ScalingStudy study_scaling(const WorkloadOptions& options, const std::vector<std
         entry.world = world;
         planner::SearchResult search;
         try {
-            search = sources.search(work, true);
+            search = sources.search(work, StudiedJob::world);
         } catch (const ConfigError& error) {
             if (worlds.size() == 1) throw;
             entry.why_not = first_reason(error);
@@ -140,8 +141,9 @@ ScalingStudy study_scaling(const WorkloadOptions& options, const std::vector<std
         if (search.best.empty()) {
             entry.why_not = nothing_fits_text(work, search);
         } else {
-            entry.best = best_of(work, search);
-            entry.pareto = exact_pareto(work, search);
+            simulator::CostModel model(work);
+            entry.best = best_of(search, model);
+            entry.pareto = exact_pareto(search, model);
             for (const Change& change : changes_of(here, work)) {
                 say(", " + change.text);
                 entry.changes.push_back(try_change(change, sources));

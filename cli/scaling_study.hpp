@@ -1,6 +1,7 @@
 #pragma once
 // Plans a job for several worlds, each with the effect of changes to the job: the answer of `plan --world LIST` and `--tokens`.
 
+#include <cstdint>
 #include <functional>
 #include <vector>
 
@@ -11,13 +12,16 @@
 
 namespace mgplan::cli {
 
+/// A job of a study: a world, whose plans are shown, or a change to it, of which only the fastest plan is.
+enum class StudiedJob : std::uint8_t { world, change };
+
 /// Functions that resolve and search a study's jobs.
 struct ScalingSources {
     /// Returns the job of these options; throws ConfigError if there is none.
     std::function<ResolvedWorkload(const WorkloadOptions&)> resolve;
-    /// Returns a search of all layouts, the best of them ranked by their exact time; with SearchResult::pareto if `pareto`. Throws
+    /// Returns a search of all layouts, the best of them ranked by their exact time; of a world with SearchResult::pareto. Throws
     /// ConfigError if no layout is legal.
-    std::function<planner::SearchResult(const Workload&, bool pareto)> search;
+    std::function<planner::SearchResult(const Workload&, StudiedJob)> search;
 };
 
 struct ScalingStudy {
