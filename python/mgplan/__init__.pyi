@@ -123,9 +123,9 @@ def plan(
         routing=EXPONENT of Zipf's law over experts (default: fitted to published runs, docs/how-sure.md).
     lengths: document lengths of packed sequences, a JSON list of pairs of tokens and count. Attention stays inside a document, and a
         step waits for the slowest data-parallel rank (default: one document per sequence).
-    lora: train low-rank adapters and freeze all other weights: default, or rank=16,alpha=32,targets=qkv,proj,fc1,fc2,experts,latent;
-        with base=nf4 these wait in 4 bits (QLoRA) (default: all weights; of values left out Megatron-Bridge's: rank 32, alpha 32,
-        every target but latent, 16 bits).
+    lora: train low-rank adapters and freeze all other weights: default, or
+        rank=16,alpha=32,targets=qkv,proj,fc1,fc2,experts,latent,in_proj,out_proj; with base=nf4 these wait in 4 bits (QLoRA)
+        (default: all weights; of values left out Megatron-Bridge's: rank 32, alpha 32, every target but latent, 16 bits).
     precision: precision of the GEMMs: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4; fp8 is
         fp8-current (default: bf16).
     software: release of NVIDIA's training container whose rates are used, from 25.04 to 26.08 (default: 26.08).
@@ -279,9 +279,9 @@ def sweep(
         routing=EXPONENT of Zipf's law over experts (default: fitted to published runs, docs/how-sure.md).
     lengths: document lengths of packed sequences, a JSON list of pairs of tokens and count. Attention stays inside a document, and a
         step waits for the slowest data-parallel rank (default: one document per sequence).
-    lora: train low-rank adapters and freeze all other weights: default, or rank=16,alpha=32,targets=qkv,proj,fc1,fc2,experts,latent;
-        with base=nf4 these wait in 4 bits (QLoRA) (default: all weights; of values left out Megatron-Bridge's: rank 32, alpha 32,
-        every target but latent, 16 bits).
+    lora: train low-rank adapters and freeze all other weights: default, or
+        rank=16,alpha=32,targets=qkv,proj,fc1,fc2,experts,latent,in_proj,out_proj; with base=nf4 these wait in 4 bits (QLoRA)
+        (default: all weights; of values left out Megatron-Bridge's: rank 32, alpha 32, every target but latent, 16 bits).
     precision: precision of the GEMMs: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4; fp8 is
         fp8-current (default: bf16).
     software: release of NVIDIA's training container whose rates are used, from 25.04 to 26.08 (default: 26.08).
@@ -436,9 +436,9 @@ def simulate(
         routing=EXPONENT of Zipf's law over experts (default: fitted to published runs, docs/how-sure.md).
     lengths: document lengths of packed sequences, a JSON list of pairs of tokens and count. Attention stays inside a document, and a
         step waits for the slowest data-parallel rank (default: one document per sequence).
-    lora: train low-rank adapters and freeze all other weights: default, or rank=16,alpha=32,targets=qkv,proj,fc1,fc2,experts,latent;
-        with base=nf4 these wait in 4 bits (QLoRA) (default: all weights; of values left out Megatron-Bridge's: rank 32, alpha 32,
-        every target but latent, 16 bits).
+    lora: train low-rank adapters and freeze all other weights: default, or
+        rank=16,alpha=32,targets=qkv,proj,fc1,fc2,experts,latent,in_proj,out_proj; with base=nf4 these wait in 4 bits (QLoRA)
+        (default: all weights; of values left out Megatron-Bridge's: rank 32, alpha 32, every target but latent, 16 bits).
     precision: precision of the GEMMs: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4; fp8 is
         fp8-current (default: bf16).
     software: release of NVIDIA's training container whose rates are used, from 25.04 to 26.08 (default: 26.08).
@@ -561,9 +561,9 @@ def check(
         routing=EXPONENT of Zipf's law over experts (default: fitted to published runs, docs/how-sure.md).
     lengths: document lengths of packed sequences, a JSON list of pairs of tokens and count. Attention stays inside a document, and a
         step waits for the slowest data-parallel rank (default: one document per sequence).
-    lora: train low-rank adapters and freeze all other weights: default, or rank=16,alpha=32,targets=qkv,proj,fc1,fc2,experts,latent;
-        with base=nf4 these wait in 4 bits (QLoRA) (default: all weights; of values left out Megatron-Bridge's: rank 32, alpha 32,
-        every target but latent, 16 bits).
+    lora: train low-rank adapters and freeze all other weights: default, or
+        rank=16,alpha=32,targets=qkv,proj,fc1,fc2,experts,latent,in_proj,out_proj; with base=nf4 these wait in 4 bits (QLoRA)
+        (default: all weights; of values left out Megatron-Bridge's: rank 32, alpha 32, every target but latent, 16 bits).
     precision: precision of the GEMMs: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4; fp8 is
         fp8-current (default: bf16).
     software: release of NVIDIA's training container whose rates are used, from 25.04 to 26.08 (default: 26.08).
@@ -678,9 +678,9 @@ def least(
         routing=EXPONENT of Zipf's law over experts (default: fitted to published runs, docs/how-sure.md).
     lengths: document lengths of packed sequences, a JSON list of pairs of tokens and count. Attention stays inside a document, and a
         step waits for the slowest data-parallel rank (default: one document per sequence).
-    lora: train low-rank adapters and freeze all other weights: default, or rank=16,alpha=32,targets=qkv,proj,fc1,fc2,experts,latent;
-        with base=nf4 these wait in 4 bits (QLoRA) (default: all weights; of values left out Megatron-Bridge's: rank 32, alpha 32,
-        every target but latent, 16 bits).
+    lora: train low-rank adapters and freeze all other weights: default, or
+        rank=16,alpha=32,targets=qkv,proj,fc1,fc2,experts,latent,in_proj,out_proj; with base=nf4 these wait in 4 bits (QLoRA)
+        (default: all weights; of values left out Megatron-Bridge's: rank 32, alpha 32, every target but latent, 16 bits).
     precision: precision of the GEMMs: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4; fp8 is
         fp8-current (default: bf16).
     software: release of NVIDIA's training container whose rates are used, from 25.04 to 26.08 (default: 26.08).
@@ -815,9 +815,9 @@ def side_by_side(
         routing=EXPONENT of Zipf's law over experts (default: fitted to published runs, docs/how-sure.md).
     lengths: document lengths of packed sequences, a JSON list of pairs of tokens and count. Attention stays inside a document, and a
         step waits for the slowest data-parallel rank (default: one document per sequence).
-    lora: train low-rank adapters and freeze all other weights: default, or rank=16,alpha=32,targets=qkv,proj,fc1,fc2,experts,latent;
-        with base=nf4 these wait in 4 bits (QLoRA) (default: all weights; of values left out Megatron-Bridge's: rank 32, alpha 32,
-        every target but latent, 16 bits).
+    lora: train low-rank adapters and freeze all other weights: default, or
+        rank=16,alpha=32,targets=qkv,proj,fc1,fc2,experts,latent,in_proj,out_proj; with base=nf4 these wait in 4 bits (QLoRA)
+        (default: all weights; of values left out Megatron-Bridge's: rank 32, alpha 32, every target but latent, 16 bits).
     precision: precision of the GEMMs: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4; fp8 is
         fp8-current (default: bf16).
     software: release of NVIDIA's training container whose rates are used, from 25.04 to 26.08 (default: 26.08).

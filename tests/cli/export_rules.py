@@ -263,7 +263,12 @@ def exported(mgplan, words, folder):
         return None
     if done.returncode:
         raise RuntimeError(f"mgplan {shlex.join(words)}: exit code {done.returncode}: {done.stderr}")
-    text = subprocess.run([mgplan, "export", str(plan), "--to", "megatron-args"], capture_output=True, text=True, check=True).stdout
+    export = subprocess.run([mgplan, "export", str(plan), "--to", "megatron-args"], capture_output=True, text=True)
+    if "no flag of Megatron-LM" in export.stderr or "Megatron-LM has no flags" in export.stderr:
+        return None  # a network that its flags cannot state, such as those of Llama 4 and MiniMax-01
+    if export.returncode:
+        raise RuntimeError(f"mgplan {shlex.join(words)}: its plan is not exported: {export.stderr}")
+    text = export.stdout
     # Read by the shell it is written for.
     script = f'{text}\nprintf "%s\\0" "${{MEGATRON_ARGS[@]}}"; printf "\\1\\0"; env -0'
     listed, variables = subprocess.run(["bash", "-c", script], capture_output=True, check=True, env={"PATH": "/usr/bin:/bin"}).stdout.split(b"\1\0")
