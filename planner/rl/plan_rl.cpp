@@ -228,8 +228,9 @@ std::int64_t RlPlanner::most_asleep(std::int64_t gpus) const {
     return most;
 }
 
-/// Nothing if the cache does not hold a single sequence.
+/// Nothing if the cache does not hold a single sequence, or the engine does not divide the GPUs.
 std::optional<Rollout> RlPlanner::roll_out(std::int64_t gpus, const EngineSettings& engine, const Trained* actor, RlOffload offload) const {
+    if (gpus % engine.layout.gpus() != 0) return {};
     const RlBatch& batch = job_.batch;
     Rollout rollout;
     rollout.engine = engine;

@@ -43,6 +43,13 @@ TEST(Rl, AnEngineThatKeepsItsWeightsMovesThemBothWays) {
     EXPECT_GT(kept["host_bytes_per_node"], dropped["host_bytes_per_node"]);
 }
 
+/// GPUs of a split that the stated engine does not divide are passed over.
+TEST(Rl, AStatedEngineIsSplitInWholeEngines) {
+    const Json answer = Json::parse(say("rl --world 8 --model llama3-8b --prompts 8 --response 1k --role rollout=tp=4 --format json").out);
+    EXPECT_EQ(answer["split"]["rollout"], 4);
+    EXPECT_EQ(answer["split"]["trainer"], 4);
+}
+
 TEST(Rl, BadInputIsRefused) {
     expect_refused(kJob + "--role critic=gpus=4", "the role has no model");
     expect_refused(kJob + "--role critic=llama3.1-8b,gpus=16", "take 16 of --world 16");
@@ -50,6 +57,9 @@ TEST(Rl, BadInputIsRefused) {
     expect_refused(kJob + "--role rollout=tp=3", "does not divide 32 attention heads");
     expect_refused(kJob + "--async", "cannot share GPUs");
     expect_refused(kJob + "--role rollout=utilisation=1", "did you mean utilization?");
+    expect_refused(kJob + "--role rollout=utilization=1.5", "is no share of a card");
+    expect_refused(kJob + "--role rollout=kv_bytes=abc", "is no size");
+    expect_refused(kJob + "--role rollout=sleep=3", "is no level");
 }
 
 TEST(Rl, AModelThatIsTooLargeDoesNotFit) {
