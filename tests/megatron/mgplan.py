@@ -54,11 +54,17 @@ def world_for(parameters):
     return world
 
 
-def first_layouts(parameters):
+# Large models with a gate of attention's output, which takes no more tp ranks than there are kv heads: two.
+TWO_KV_HEADS = ("qwen3.5-122b-a10b", "qwen3.5-397b-a17b")
+
+
+def first_layouts(name, parameters):
     """The three layouts of the daily test, of small searches: one on H100, one with context parallelism on H200, one of what recipes for
     Blackwell switch on."""
     world = world_for(parameters)
     tp, pp = ("1,2", "1,2") if parameters < 12e9 else ("2,4", "2,4") if parameters < 80e9 else ("4,8", "4,8" if parameters < 300e9 else "8,16")
+    if name in TWO_KV_HEADS:
+        tp = "1,2"
     return [
         ["--world", world, "--cluster", "dgx-h100", "--tp", tp, "--pp", pp, "--cp", 1, "--vpp", 1, "--micro-batch", 1, "--recompute", "none,full"],
         ["--world", 2 * world, "--cluster", "dgx-h200", "--tp", tp, "--pp", pp.split(",")[1], "--cp", 2, "--vpp", "1,2", "--micro-batch", 1, "--recompute", "selective"],
@@ -110,7 +116,7 @@ def layouts(models, numbers, seed):
     """(model, number, options) of layouts of each model: those of the numbers 0 to 2 are fixed, the others drawn."""
     for name, parameters in models.items():
         for number in numbers:
-            fixed = first_layouts(parameters)
+            fixed = first_layouts(name, parameters)
             yield name, number, fixed[number] if number < len(fixed) else random_layout(parameters, random.Random(f"{seed} {name} {number}"))
 
 
