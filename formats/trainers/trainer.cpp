@@ -6,7 +6,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "plan/text/text.hpp"
 
@@ -20,11 +19,6 @@ bool is_among(std::string_view name, std::string_view list) {
     const auto names = split(list, ' ');
     return std::find(names.begin(), names.end(), name) != names.end();
 }
-
-/// Linear layers of Megatron-core's decoders.
-constexpr std::string_view kLinearLayers =
-    "linear_qkv linear_proj linear_fc1 linear_fc2 linear_q_proj linear_q_down_proj linear_q_up_proj linear_kv_down_proj linear_kv_up_proj "
-    "in_proj out_proj";
 
 void add_sections(const Trainer& trainer, const Settings& settings, TrainerJob& job) {
     for (const std::string& section : split(trainer.sections, ' ')) {
@@ -74,18 +68,14 @@ void add_adapters(const Settings& settings, const AdapterSettings& names, Traine
                                       value.substr(0, 60));
     };
     if (const std::string type = stated(names.type); !type.empty() && type != "lora") refuse(names.type, type);
-    // Without targets all linear layers have adapters but those excluded (peft/module_matcher.py).
-    std::string modules = stated(names.modules);
-    if (modules.empty()) {
-        std::vector<std::string> all = split(kLinearLayers, ' ');
-        for (std::string pattern : split(stated(names.excluded), ',')) {
-            std::erase_if(pattern, [](char c) { return c == '*' || c == '[' || c == ']' || c == ' ' || c == '"' || c == '\''; });
-            if (!pattern.empty() && std::erase(all, pattern) == 0) refuse(names.excluded, stated(names.excluded));
-        }
-        modules = fmt::format("[{}]", fmt::join(all, ","));
-    }
+    // Without targets Megatron-Bridge chooses by the class of a layer: also the output layer, no grouped experts (peft/module_matcher.py).
+    const std::string modules = stated(names.modules);
+    if (modules.empty()) refuse(names.modules, "[]");
+    if (const std::string excluded = stated(names.excluded); !excluded.empty() || settings.has_below(std::string(names.excluded) + "."))
+        refuse(names.excluded, excluded);
     const std::string rank = stated(names.rank), alpha = stated(names.alpha);
-    for (auto& [field, name, value] : {std::tuple("lora_rank", names.rank, rank.empty() ? "32" : rank),
+    if (!parse_integer(rank)) refuse(names.rank, rank);
+    for (auto& [field, name, value] : {std::tuple("lora_rank", names.rank, rank),
                                        {"lora_alpha", names.alpha, alpha.empty() ? "32" : alpha},
                                        {"lora_target_modules", names.modules, modules}}) {
         job.fields[field] = value;

@@ -1,6 +1,7 @@
 #include <array>
 
 #include "formats/trainers/trainer.hpp"
+#include "plan/text/text.hpp"
 
 // Source: volcengine/verl b178a3cd: verl/trainer/config/engine/megatron.yaml, verl/workers/config/engine.py, workers/megatron_workers.py,
 // utils/megatron_utils.py (fp32 gradients, no overlap); ISEEKYAN/mbridge 10cb17f, core/llm_bridge.py (alltoall, grouped products).
@@ -69,11 +70,16 @@ const Trainer kVerl{
                 job.fields.erase("bf16");
                 job.fields["fp16"] = "True";
             }
-            if (settings.whole(kVerlAdapters.rank).value_or(0) != 0) {
-                add_adapters(settings, kVerlAdapters, job);
+            if (const auto rank = settings.get(kVerlAdapters.rank); rank && *rank != "0") {
+                Settings adapters = settings;
                 // verl/trainer/config/ppo_megatron_trainer.yaml
                 if (!settings.get(kVerlAdapters.modules))
-                    job.fields["lora_target_modules"] = "[linear_qkv, linear_proj, linear_fc1, linear_fc2]";
+                    adapters.set(std::string(kVerlAdapters.modules), "[linear_qkv, linear_proj, linear_fc1, linear_fc2]");
+                add_adapters(adapters, kVerlAdapters, job);
+                // transformer_impl.py makes them by Megatron-Bridge alone.
+                if (lower_case(settings.get("actor_rollout_ref.actor.megatron.vanilla_mbridge").value_or("true")) != "false")
+                    job.problems.add_missing_fact(
+                        "actor_rollout_ref.model.lora.rank needs actor_rollout_ref.actor.megatron.vanilla_mbridge=False; add it");
             }
             settle_world(job, count_of(settings, "trainer.nnodes"), count_of(settings, "trainer.n_gpus_per_node"));
             add_batch(settings, job);

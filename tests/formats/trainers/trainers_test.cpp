@@ -88,10 +88,17 @@ TEST(Trainers, ReadTheModelAtTheEndOfAPathOfVerl) {
 
 TEST(Trainers, ReadTheAdaptersOfVerl) {
     const auto adapters = [](const std::string& more) {
-        return read(kVerlScript.substr(0, kVerlScript.size() - 1) + " actor_rollout_ref.model.lora.rank=8" + more + "\n", "run.sh")
+        return read(kVerlScript.substr(0, kVerlScript.size() - 1) +
+                        " actor_rollout_ref.actor.megatron.vanilla_mbridge=False actor_rollout_ref.model.lora.rank=8" + more + "\n",
+                    "run.sh")
             .job.model.adapters;
     };
     EXPECT_EQ(adapters(""), (Adapters{.rank = 8, .fc1 = false, .fc2 = false})) << "the defaults of its configuration";
+    const std::string script = kVerlScript.substr(0, kVerlScript.size() - 1);
+    EXPECT_THAT(refusal(script + " actor_rollout_ref.model.lora.rank=8\n", "run.sh", {}),
+                HasSubstr("needs actor_rollout_ref.actor.megatron.vanilla_mbridge=False"));
+    EXPECT_THAT(refusal(script + " actor_rollout_ref.model.lora.rank=$RANK\n", "run.sh", {}),
+                HasSubstr("lora.rank = $RANK: these adapters"));
     EXPECT_EQ(adapters(" actor_rollout_ref.model.lora.alpha=16 actor_rollout_ref.model.lora.target_modules='[\"linear_qkv\"]'"),
               (Adapters{.rank = 8, .alpha = 16, .proj = false, .fc1 = false, .fc2 = false, .experts = false}));
 }
@@ -148,7 +155,7 @@ TEST(Trainers, ReadNemoRlWithTheFileItBuildsOn) {
     const auto adapted = [&](const std::string& more) {
         return changed("    pipeline_dtype", "    peft:\n      enabled: true\n      dim: 16\n" + more + "    pipeline_dtype");
     };
-    const std::string with_adapters = adapted("      exclude_modules: [\"*linear_fc1*\"]\n");
+    const std::string with_adapters = adapted("      target_modules: [linear_qkv]\n");
     std::ofstream(folder + "nemo_rl/recipes/adapters.yaml")
         << "defaults: ../../grpo_base.yaml\n" + with_adapters.substr(with_adapters.find('\n') + 1);
     for (const TrainerRead& one :
@@ -156,11 +163,13 @@ TEST(Trainers, ReadNemoRlWithTheFileItBuildsOn) {
         ASSERT_TRUE(one.job.model.adapters);
         EXPECT_EQ(one.job.model.adapters->rank, 16);
         EXPECT_TRUE(one.job.model.adapters->qkv);
-        EXPECT_FALSE(one.job.model.adapters->fc1) << "excluded";
+        EXPECT_FALSE(one.job.model.adapters->fc1);
         EXPECT_TRUE(one.job.model.adapters->shared_by_experts);
     }
-    EXPECT_THAT(refusal(adapted("      exclude_modules: [\"*.layers.0.*\"]\n"), "grpo.yaml", {.folder = folder}),
+    EXPECT_THAT(refusal(adapted("      target_modules: [linear_qkv]\n      exclude_modules: [\"*.layers.0.*\"]\n"), "grpo.yaml",
+                        {.folder = folder}),
                 HasSubstr("exclude_modules = [*.layers.0.*]: these adapters cannot be planned; give the job as options with --lora"));
+    EXPECT_THAT(refusal(adapted(""), "grpo.yaml", {.folder = folder}), HasSubstr("target_modules = []: these adapters cannot be planned"));
     EXPECT_THAT(refusal(adapted("      target_modules: [router]\n"), "grpo.yaml", {.folder = folder}),
                 HasSubstr("router: adapters of this module cannot be planned"));
     std::filesystem::remove_all(folder + "nemo_rl");
