@@ -76,7 +76,8 @@ public:
     [[nodiscard]] Adapters finish() {
         if (!states_targets_) {
             // As Megatron-Bridge's recipes of hybrids name them (067f987d, recipes/nemotronh/h100/nemotron_3_nano.py).
-            adapters_.in_proj = adapters_.out_proj = true;
+            adapters_.in_proj = adapters_.out_proj = std::any_of(model_.kinds.begin(), model_.kinds.end(),
+                                                                 [](const Layer& layer) { return mixer_as<Mamba2>(layer) != nullptr; });
             for (const auto& [name, target] : kTargets) adapters_.*target = adapters_.*target && has_target(model_, target);
         }
         problems_.throw_if_any();

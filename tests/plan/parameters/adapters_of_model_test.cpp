@@ -39,6 +39,7 @@ TEST(Adapters, DefaultsAreThoseOfMegatronBridgeThatTheModelHas) {
 TEST(Adapters, StandBesideTheProjectionsOfMixersWithAState) {
     EXPECT_EQ(parse_adapters("rank=4", model::small::small_nemotron_h(), "--lora"),
               (Adapters{.rank = 4, .experts = false, .in_proj = true, .out_proj = true}));
+    EXPECT_FALSE(parse_adapters("default", model::small::small_qwen3_next(), "--lora").in_proj) << "no recipe names it";
     EXPECT_EQ(parse_adapters("targets=in_proj", model::small::small_qwen3_next(), "--lora"),
               (Adapters{.qkv = false, .proj = false, .fc1 = false, .fc2 = false, .experts = false, .in_proj = true}));
     ModelSpec model = model::small::small_mamba2();
