@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <functional>
+#include <set>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -187,6 +188,7 @@ std::vector<RoleOption> read_roles(const std::vector<std::string>& given, Proble
         }
         RoleOption role;
         role.role = *role_of;
+        std::set<std::string> keys_given;
         bool first = true;
         for (const std::string& word : split(text.substr(equals + 1), ',')) {
             if (first && word == "none") {
@@ -197,10 +199,14 @@ std::vector<RoleOption> read_roles(const std::vector<std::string>& given, Proble
                                  word.substr(0, 40));
                 role.model = word;
             } else {
+                const std::string key = word.substr(0, word.find('='));
+                if (!keys_given.insert(key).second) problems.add("{}: {} is given twice; give it once", prefix, key.substr(0, 40));
                 read_key(role, prefix, word, problems);
             }
             first = false;
         }
+        if (role.absent && !keys_given.empty())
+            problems.add("{}: none has no keys; write --role reference=none, or leave none out", prefix);
         check_role(role, prefix, problems);
         roles.push_back(std::move(role));
     }

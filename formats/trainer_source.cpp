@@ -236,6 +236,7 @@ std::optional<TrainerRead> read_trainer_text(const std::string& text, const std:
     }
     if (!result.problems.empty()) return result;
     Job& job = result.job;
+    if (seen->job == "LoRA" && !job.model.adapters) return not_read();  // its adapters are under a name that is not read
     if (job.model.adapters) job.model.adapters->shared_by_experts = true;
     job.assumptions.insert(job.assumptions.end(), assumed.begin(), assumed.end());
     for (const std::string& note : read->notes) job.notes.push_back(fmt::format("{}: {}", seen->framework, note));

@@ -1,12 +1,12 @@
 #include "reports/rl_report.hpp"
 
 #include <cmath>
-#include <cstddef>
 #include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "plan/json/enum_words.hpp"
 #include "plan/text/text.hpp"
 #include "reports/figures.hpp"
 #include "reports/layout_cells.hpp"
@@ -23,11 +23,6 @@ using planner::RlPhase;
 using planner::RlPlan;
 using planner::RlRole;
 using planner::RlRolePlan;
-
-template <class Enum>
-std::string_view word_of(Enum value) {
-    return words_of(value)[static_cast<std::size_t>(value)];
-}
 
 std::string phase_name(const RlPhase& phase) {
     return phase.name + (phase.beside ? " (own GPUs)" : "");
@@ -132,7 +127,7 @@ std::string rl_json(const RlReport& report) {
     Json phases = Json::array(), roles = Json::object();
     for (const RlPhase& phase : plan.phases)
         phases.push_back({{"name", phase.name}, {"seconds", phase.seconds}, {"peak_bytes", phase.peak_bytes}, {"own_gpus", phase.beside}});
-    for (const RlRolePlan& role : plan.roles) roles[std::string(word_of(role.role))] = role_json(report, role);
+    for (const RlRolePlan& role : plan.roles) roles[word_of(role.role)] = role_json(report, role);
     const auto& engine = plan.engine;
     if (roles.contains("rollout")) {
         const auto& memory = plan.engine_memory;

@@ -29,21 +29,24 @@ struct Launcher {
 constexpr std::array kLaunchers{
     Launcher{"slime", "bf16 use-distributed-optimizer", "seq-length=4096", ""},
     Launcher{"miles", "bf16 use-distributed-optimizer", "seq-length=4096", ""},
-    Launcher{
-        "ms-swift", "bf16 use-distributed-optimizer moe-grouped-gemm",
-        "recompute-granularity=selective micro-batch-size=1 global-batch-size=16 expert-tensor-parallel-size=1 "
-        "moe-token-dispatcher-type=alltoall moe-router-dtype=fp32",
-        "model model-type load template dataset cached-dataset system tuner-type train-type torch-dtype num-workers dataset-num-proc "
-        "dataloader-num-workers load-from-cache-file split-dataset-ratio max-epochs num-train-epochs save-interval save-steps "
-        "eval-steps logging-steps cached-val-dataset padding-free group-by-length save-strategy use-hf model-author model-name "
-        "output-dir add-version merge-lora no-save-optim no-save-rng "
-        "save-safetensors load-safetensors packing packing-cache streaming loss-scale freeze-vit freeze-aligner "
-        "vit-gradient-checkpointing vit-gradient-checkpointing-kwargs vit-lr aligner-lr model-kwargs report-to stream load-data-args "
-        "save-total-limit truncation-strategy use-hf enable-thinking add-non-thinking-prefix beta rpo-alpha loss-type sft-alpha "
-        "desirable-weight undesirable-weight center-rewards-coefficient use-vllm vllm-* sleep-level reward-funcs temperature top-p top-k "
-        "log-completions log-rollout-offpolicy-metrics epsilon epsilon-high tau-pos tau-neg dynamic-sample overlong-filter "
-        "importance-sampling-level external-plugins num-generations steps-per-generation multi-turn-scheduler max-turns offload-bridge "
-        "lmbda gkd-logits-topk"}};
+    Launcher{"ms-swift", "bf16 use-distributed-optimizer moe-grouped-gemm",
+             "recompute-granularity=selective micro-batch-size=1 global-batch-size=16 expert-tensor-parallel-size=1 "
+             "moe-token-dispatcher-type=alltoall moe-router-dtype=fp32",
+             "model model-type load template dataset cached-dataset system tuner-type train-type torch-dtype num-workers dataset-num-proc "
+             "dataloader-num-workers load-from-cache-file split-dataset-ratio max-epochs num-train-epochs save-interval save-steps "
+             "eval-steps logging-steps cached-val-dataset padding-free group-by-length save-strategy use-hf model-author model-name "
+             "output-dir add-version merge-lora no-save-optim no-save-rng "
+             "save-safetensors load-safetensors packing packing-cache streaming loss-scale freeze-vit freeze-aligner "
+             "vit-gradient-checkpointing vit-gradient-checkpointing-kwargs vit-lr aligner-lr model-kwargs report-to stream load-data-args "
+             "save-total-limit truncation-strategy enable-thinking add-non-thinking-prefix"}};
+
+/// Flags of ms-swift that say, next to --rlhf_type, how responses are made and judged and the loss is weighted.
+constexpr std::string_view kOfPreferences =
+    "beta rpo-alpha loss-type sft-alpha "
+    "desirable-weight undesirable-weight center-rewards-coefficient use-vllm vllm-* sleep-level reward-funcs temperature top-p top-k "
+    "log-completions log-rollout-offpolicy-metrics epsilon epsilon-high tau-pos tau-neg dynamic-sample overlong-filter "
+    "importance-sampling-level external-plugins num-generations steps-per-generation multi-turn-scheduler max-turns offload-bridge "
+    "lmbda gkd-logits-topk";
 
 std::string spelled(const std::string& word) {
     std::string flag = word.substr(0, word.find('='));
@@ -92,12 +95,13 @@ std::vector<std::string> as_switches(const std::vector<std::string>& words) {
         const std::string name = flag == "apply-rope-fusion"        ? "rope-fusion"
                                  : flag == "bias-activation-fusion" ? "bias-swiglu-fusion"
                                                                     : flag;
-        if (flag.empty() || (value != "true" && value != "false") || find_flag(name) || !find_flag("no-" + name)) {
+        const bool bare = apart && (value.empty() || value.starts_with("--"));  // true
+        if (flag.empty() || (value != "true" && value != "false" && !bare) || find_flag(name) || !find_flag("no-" + name)) {
             kept.push_back(words[i]);
             continue;
         }
         if (value == "false") kept.push_back("--no-" + name);
-        i += apart ? 1 : 0;
+        i += apart && !bare ? 1 : 0;
     }
     return kept;
 }
@@ -110,6 +114,10 @@ std::vector<std::string> renamed(const std::vector<std::string>& words, const La
     if (swift && !adapters) {
         for (const char* flag : {"lora-rank", "lora-alpha", "target-modules", "lora-dropout"}) dropped.emplace_back(flag);
     }
+    if (swift && states(words, "--rlhf-type")) {
+        for (std::string& flag : split(kOfPreferences, ' ')) dropped.push_back(std::move(flag));
+    }
+    if (swift && value_of(words, "--recompute-granularity") == "none") dropped.emplace_back("recompute-granularity");
     if (swift && value_of(words, "--freeze-llm") == "false") dropped.emplace_back("freeze-llm");  // its default
     std::vector<std::string> kept;
     bool drops = false;
@@ -146,6 +154,7 @@ void add_launcher_flags(ArgumentWords& found, std::string_view text, const std::
     const bool adapters = tuner == "lora" || tuner == "lora_llm";
     if (swift && tuner.empty() && states(found.words, "--lora-rank"))
         found.assumptions.emplace_back("all weights are trained: ms-swift reads --lora_rank with --tuner_type lora alone");
+    const std::vector<std::string> stated = found.words;
     std::vector<std::string> added;
     for (const auto& [flag, field] : kSwitchesOfSwift) {
         if (swift && seen->version != "3" && !states(found.words, fmt::format("--{}", field)) &&
@@ -166,12 +175,13 @@ void add_launcher_flags(ArgumentWords& found, std::string_view text, const std::
         if (setting.empty()) continue;
         const auto equals = setting.find('=');
         const std::string flag = "--" + setting.substr(0, equals);
-        if (states(found.words, flag)) continue;
+        if (states(found.words, flag) || states(stated, flag)) continue;
         added.push_back(fmt::format("{}={}", flag, setting.substr(equals + 1)));
     }
     found.words.insert(found.words.end(), added.begin(), added.end());
     found.launcher = seen->framework;
-    if (!added.empty()) found.assumptions.push_back(fmt::format("{} (set by {})", fmt::join(added, " "), found.launcher));
+    const std::string_view release = swift && seen->version != "3" ? " 4" : "";
+    if (!added.empty()) found.assumptions.push_back(fmt::format("{} (set by {}{})", fmt::join(added, " "), found.launcher, release));
 }
 
 }  // namespace mgplan::formats

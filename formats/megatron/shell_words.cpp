@@ -42,10 +42,11 @@ std::optional<std::string> without_pattern(const std::string& value, std::string
 }  // namespace
 
 bool is_path_with_unknown_beginning(std::string_view value) {
-    const auto slash = value.find('/');
-    return value.starts_with('$') && slash != std::string_view::npos &&
-           value.substr(0, slash).find_first_of(" \t\n`(") == std::string_view::npos &&
-           value.find_first_of("$` \t\n", 1) == std::string_view::npos && slash + 1 < value.size();
+    const auto slash = value.find('/', value.starts_with("${") ? std::min(value.find('}'), value.size()) : 0);
+    if (!value.starts_with('$') || slash == std::string_view::npos) return false;
+    const std::string_view last = value.substr(value.rfind('/') + 1);
+    return value.substr(0, slash).find('(') == std::string_view::npos && value.find_first_of("$` \t\n", 1) == std::string_view::npos &&
+           last.find_first_not_of("0123456789") != std::string_view::npos && !last.starts_with('-');
 }
 
 void Variables::assign(const std::string& name, std::string value, bool perhaps) {

@@ -211,7 +211,7 @@ std::string model_shown(const Signs& signs) {
 std::string version_shown(const Signs& signs, std::string_view framework) {
     if (framework != "ms-swift") return "";
     if (signs.shows_one_of("--tuner_type --tuner-type")) return "4";
-    return signs.shows_one_of("--train_type --train-type") ? "3" : "";
+    return signs.shows_one_of("--train_type --train-type --no_initialization --no-initialization --max_epochs --max-epochs") ? "3" : "";
 }
 
 }  // namespace

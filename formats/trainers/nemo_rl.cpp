@@ -12,9 +12,13 @@ constexpr std::array kNemoRlSettings{TrainerSetting{"policy.train_global_batch_s
                                      TrainerSetting{"policy.train_micro_batch_size", "micro_batch_size"},
                                      TrainerSetting{"policy.max_total_sequence_length", "seq_length"}};
 
-constexpr AdapterSettings kNemoRlAdapters{"policy.megatron_cfg.peft.dim", "policy.megatron_cfg.peft.alpha",
-                                          "policy.megatron_cfg.peft.target_modules", "policy.megatron_cfg.peft.exclude_modules",
-                                          "policy.megatron_cfg.peft.type"};
+constexpr AdapterSettings kNemoRlAdapters{"policy.megatron_cfg.peft.dim",
+                                          "policy.megatron_cfg.peft.alpha",
+                                          "policy.megatron_cfg.peft.target_modules",
+                                          "policy.megatron_cfg.peft.exclude_modules",
+                                          "policy.megatron_cfg.peft.type",
+                                          "policy.megatron_cfg.peft.dropout",
+                                          "policy.megatron_cfg.peft.lora_dtype"};
 
 }  // namespace
 

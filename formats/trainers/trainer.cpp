@@ -73,6 +73,12 @@ void add_adapters(const Settings& settings, const AdapterSettings& names, Traine
     if (modules.empty()) refuse(names.modules, "[]");
     if (const std::string excluded = stated(names.excluded); !excluded.empty() || settings.has_below(std::string(names.excluded) + "."))
         refuse(names.excluded, excluded);
+    if (const std::string dtype = lower_case(stated(names.dtype)); !dtype.empty() && dtype != "none" && dtype != "null")
+        refuse(names.dtype, dtype);
+    if (const std::string dropout = stated(names.dropout); !dropout.empty() && parse_real(dropout) != 0.0) {
+        job.fields["lora_dropout"] = dropout;
+        job.names["lora_dropout"] = names.dropout;
+    }
     const std::string rank = stated(names.rank), alpha = stated(names.alpha);
     if (!parse_integer(rank)) refuse(names.rank, rank);
     for (auto& [field, name, value] : {std::tuple("lora_rank", names.rank, rank),

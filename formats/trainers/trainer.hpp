@@ -59,7 +59,9 @@ inline constexpr std::string_view kCoreDefaults =
 /// Names of a program's settings for the adapters that Megatron-Bridge makes for it (067f987d, peft/lora.py).
 struct AdapterSettings {
     std::string_view rank, alpha, modules;
-    std::string_view excluded, type;  ///< of modules without one; of LoRA's variant
+    std::string_view excluded;  ///< setting that lists modules without adapters
+    std::string_view type;      ///< setting that names the variant of LoRA
+    std::string_view dropout, dtype;
 };
 /// Adds the fields of adapters; a problem for those that cannot be planned.
 void add_adapters(const Settings& settings, const AdapterSettings& names, TrainerJob& job);

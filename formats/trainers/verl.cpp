@@ -16,9 +16,10 @@ constexpr std::array kVerlComputed{TrainerSetting{"data.max_prompt_length + data
                                    TrainerSetting{"actor_rollout_ref.actor.ppo_mini_batch_size", "global_batch_size"},
                                    TrainerSetting{"actor_rollout_ref.actor.megatron.dtype", "fp16"}};
 
-constexpr AdapterSettings kVerlAdapters{"actor_rollout_ref.model.lora.rank", "actor_rollout_ref.model.lora.alpha",
+constexpr AdapterSettings kVerlAdapters{"actor_rollout_ref.model.lora.rank",           "actor_rollout_ref.model.lora.alpha",
                                         "actor_rollout_ref.model.lora.target_modules", "actor_rollout_ref.model.lora.exclude_modules",
-                                        "actor_rollout_ref.model.lora.type"};
+                                        "actor_rollout_ref.model.lora.type",           "actor_rollout_ref.model.lora.dropout",
+                                        "actor_rollout_ref.model.lora.dtype"};
 
 /// A number in [1, 2^31] of the settings.
 std::optional<std::int64_t> count_of(const Settings& settings, std::string_view name) {

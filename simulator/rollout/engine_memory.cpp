@@ -79,11 +79,13 @@ std::int64_t kernel_nodes(const Model& model) {
     return nodes;
 }
 
-/// Number of batch sizes that are captured: 1, 2, 4 and every multiple of 8 up to the smaller of 512 and the sequences
-/// (vllm/config/vllm.py, _set_cudagraph_sizes, with steps of 16 above 256).
-std::int64_t captured_sizes(std::int64_t sequences) {
-    const std::int64_t most = std::min<std::int64_t>(512, sequences);
-    return 3 + std::min<std::int64_t>(most, 256) / 8 + std::max<std::int64_t>(0, most - 256) / 16;
+/// Number of batch sizes that are captured: 1, 2, 4, multiples of 8 below 256 and of 16 from there on, up to twice the sequences, at most
+/// 512 and the tokens of a batch (vllm/config/vllm.py, _set_cudagraph_sizes).
+std::int64_t captured_sizes(std::int64_t sequences, std::int64_t tokens) {
+    const std::int64_t most = std::min({std::int64_t{512}, 2 * sequences, tokens});
+    std::int64_t sizes = std::min<std::int64_t>(most, 255) / 8 + (most >= 256 ? (most - 256) / 16 + 1 : 0);
+    for (const std::int64_t small : {1, 2, 4}) sizes += most >= small ? 1 : 0;
+    return sizes;
 }
 
 /// SGLang's own default of the fraction: it reserves for activations and CUDA graphs (server_args.py, _handle_gpu_memory_settings).
@@ -172,7 +174,7 @@ EngineMemory engine_memory(const Model& model, const EngineSettings& settings, c
     memory.outside = calibration.module_bytes + communicator_bytes(path, {.gathers = true, .large_reduces = true}, cluster);
     memory.context = calibration.driver_bytes;
     if (settings.graphs != EngineGraphs::none)
-        memory.graphs = captured_sizes(sequences) * kernel_nodes(model) * calibration.graph_node_bytes;
+        memory.graphs = captured_sizes(sequences, tokens) * kernel_nodes(model) * calibration.graph_node_bytes;
     const auto total = static_cast<double>(cluster.memory_bytes);
     const double own_default = settings.engine == RolloutEngine::vllm ? 0.9 : sglang_fraction(settings, cluster, tokens);
     // A default on a shared card takes at most the free bytes, in whole hundredths.

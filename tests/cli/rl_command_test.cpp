@@ -36,6 +36,15 @@ TEST(Rl, TheCacheFollowsTheDocumentedRuleOfVllm) {
                 2);
 }
 
+/// vLLM captures 51 batch sizes up to 512, and 19 up to twice 64 sequences.
+TEST(Rl, GraphsAreOfTheSizesThatVllmCaptures) {
+    const auto bytes = [](const std::string& more) {
+        return planned("--role rollout=gpus=8,tp=1" + more)["roles"]["rollout"]["engine"]["graph_bytes"].get<std::int64_t>();
+    };
+    EXPECT_EQ(bytes(",sequences=256") * 19, bytes(",sequences=64") * 51);
+    EXPECT_EQ(bytes(""), bytes(",sequences=256"));
+}
+
 TEST(Rl, AnEngineThatKeepsItsWeightsMovesThemBothWays) {
     const Json dropped = planned("--role rollout=tp=4"), kept = planned("--role rollout=tp=4,sleep=1");
     EXPECT_EQ(kept["offload_bytes"].get<std::int64_t>() - dropped["offload_bytes"].get<std::int64_t>(),
@@ -60,6 +69,8 @@ TEST(Rl, BadInputIsRefused) {
     expect_refused(kJob + "--role rollout=utilization=1.5", "is no share of a card");
     expect_refused(kJob + "--role rollout=kv_bytes=abc", "is no size");
     expect_refused(kJob + "--role rollout=sleep=3", "is no level");
+    expect_refused(kJob + "--role rollout=tp=2,tp=4", "--role rollout: tp is given twice; give it once");
+    expect_refused(kJob + "--role reference=none,gpus=2", "none has no keys");
 }
 
 TEST(Rl, AModelThatIsTooLargeDoesNotFit) {

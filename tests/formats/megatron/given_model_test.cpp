@@ -125,6 +125,11 @@ TEST(GivenModel, TakesSwitchesOfSwift) {
     EXPECT_TRUE(own.megatron.bias_dropout_fusion);
     const std::string experts = "megatron sft --model openai/gpt-oss-20b --tensor_model_parallel_size 1 --max_length 4096";
     EXPECT_FALSE(read_megatron_text(experts, "sft.sh", beside("gpt-oss-20b")).training->megatron.bias_dropout_fusion);
+    EXPECT_TRUE(read(" --no_initialization true --max_epochs 1").training->megatron.rope_fusion) << "flags of ms-swift 3";
+    EXPECT_EQ(read(" --recompute_granularity none").layout->recompute, Recompute::none);
+    EXPECT_THAT(read(" --gradient_accumulation_fusion --micro_batch_size 1").flags.unknown, ::testing::IsEmpty())
+        << "a switch without a value";
+    EXPECT_THAT(read(" --vllm_mode colocate").flags.unknown, Contains(HasSubstr("--vllm_mode"))) << "beside --rlhf_type alone";
     EXPECT_TRUE(read(" --train_type full").training->megatron.rope_fusion) << "ms-swift 3 has Megatron-LM's defaults";
 }
 

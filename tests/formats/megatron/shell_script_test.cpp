@@ -79,6 +79,8 @@ TEST(ShellScript, KeepsTheKnownEndOfAPath) {
     EXPECT_EQ(value("ROOT=${ROOT:-\"${HOME}/data\"}\nP=$ROOT/Qwen3-8B"), "${HOME}/data/Qwen3-8B");
     EXPECT_EQ(value("P=${ROOT}/$NAME"), "$P") << "its end is not known";
     EXPECT_EQ(value("P=$(pwd)/Qwen3-8B"), "$P");
+    EXPECT_EQ(value("P=$N/2"), "$P") << "a number, no path";
+    EXPECT_EQ(value("P=$ROOT/--bf16"), "$P") << "a flag, no path";
     EXPECT_EQ(value("P=${P:-\"7\"}"), "7");
 }
 

@@ -99,6 +99,9 @@ TEST(Trainers, ReadTheAdaptersOfVerl) {
                 HasSubstr("needs actor_rollout_ref.actor.megatron.vanilla_mbridge=False"));
     EXPECT_THAT(refusal(script + " actor_rollout_ref.model.lora.rank=$RANK\n", "run.sh", {}),
                 HasSubstr("lora.rank = $RANK: these adapters"));
+    EXPECT_FALSE(read_trainer_text(script + " actor_rollout_ref.model.lora_rank=8\n", "run.sh", {})) << "refused by name";
+    EXPECT_THAT(refusal(script + " actor_rollout_ref.model.lora.rank=8 actor_rollout_ref.model.lora.dtype=float32\n", "run.sh", {}),
+                HasSubstr("lora.dtype = float32: these adapters"));
     EXPECT_EQ(adapters(" actor_rollout_ref.model.lora.alpha=16 actor_rollout_ref.model.lora.target_modules='[\"linear_qkv\"]'"),
               (Adapters{.rank = 8, .alpha = 16, .proj = false, .fc1 = false, .fc2 = false, .experts = false}));
 }
