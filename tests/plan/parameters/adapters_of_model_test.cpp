@@ -44,7 +44,8 @@ TEST(Adapters, StandBesideTheProjectionsOfMixersWithAState) {
               (Adapters{.qkv = false, .proj = false, .fc1 = false, .fc2 = false, .experts = false, .in_proj = true}));
     ModelSpec model = model::small::small_mamba2();
     model.adapters = Adapters{.rank = 4, .in_proj = true, .out_proj = true};
-    const Mamba2& mixer = *mixer_as<Mamba2>(typed_model(model).kinds.front());
+    const Model typed = typed_model(model);
+    const Mamba2& mixer = *mixer_as<Mamba2>(typed.kinds.front());
     const std::int64_t projected = 2 * mixer.inner_width + 2 * mixer.groups * mixer.state_size + mixer.heads;
     EXPECT_EQ(trained_parameters(model), model.layers * 4 * (model.hidden + projected + mixer.inner_width + model.hidden));
 }
