@@ -21,6 +21,7 @@
 #include "cli/plan_file.hpp"
 #include "cli/workload_options.hpp"
 #include "formats/megatron/bridge_config.hpp"
+#include "formats/megatron/bridge_launch.hpp"
 #include "formats/megatron/bridge_recipes.hpp"
 #include "formats/megatron/megatron_flags.hpp"
 #include "formats/megatron/megatron_words.hpp"
@@ -379,45 +380,26 @@ void declare(Options& options, CheckOptions& values, WorkloadOptions& workload) 
                     "threads of the search; 0: the processors that the process may use, by affinity and control groups");
 }
 
-/// The recipe that a launch of Megatron-Bridge names ("python run_recipe.py --recipe NAME …"); nothing: it names none.
-std::optional<std::string> recipe_in(std::span<const std::string> command) {
-    constexpr std::string_view kOption = "--recipe";
-    for (std::size_t i = 0; i < command.size(); ++i) {
-        if (command[i] == kOption && i + 1 < command.size()) return command[i + 1];
-        if (command[i].starts_with(kOption) && command[i][kOption.size()] == '=') return command[i].substr(kOption.size() + 1);
-    }
-    return std::nullopt;
-}
-
-/// Makes the recipe, with the changes of a file and of the words after "--", the configuration to judge, for the GPUs that it is made for
-/// where no option says otherwise. Returns the words of the answer for it. Throws ConfigError.
-std::string take_recipe(const std::string& name, std::span<const std::string> words, Options& options, CheckOptions& values,
+/// Makes the recipe, with the changes of a file and then of the launch's own overrides, the configuration to judge, for the GPUs that it is
+/// made for where neither the launch nor an option says otherwise. Returns the words of the answer for it. Throws ConfigError.
+std::string take_recipe(const formats::BridgeLaunch& launch, const std::optional<std::string>& overrides, Options& options,
                         WorkloadOptions& workload, Console& console) {
-    if (workload.megatron_args || workload.trace || (workload.bridge_config && !values.files.empty()))
-        throw ConfigError("--recipe goes with one file of overrides; give that as FILE or --bridge-config, and no other command");
-    const formats::BridgeRecipe& recipe = named_recipe(name);
-    const std::optional<std::string> path = values.files.empty() ? workload.bridge_config : values.files.front();
-    std::vector<std::string> overrides;
-    const bool is_launch = recipe_in(words).has_value();  // its other words start a program
-    std::copy_if(words.begin(), words.end(), std::back_inserter(overrides), [&](const std::string& word) {
-        const auto equals = word.find('=');
-        return !is_launch ||
-               (!word.starts_with('-') && equals != std::string::npos && word.substr(0, equals).find('.') != std::string::npos);
-    });
+    const formats::BridgeRecipe& recipe = named_recipe(launch.recipe);
     std::string text;
     if (const GivenText* given = options.contents("bridge-config"))
         text = given->text;
-    else if (path)
-        text = read_text_file(*path, "--recipe");
+    else if (overrides)
+        text = read_text_file(*overrides, "--recipe");
     const std::string where = fmt::format("recipe {}", recipe.name);
-    console.texts["bridge-config"] = {where, formats::changed_bridge_config(recipe_config(recipe), text, path.value_or(where), overrides)};
+    console.texts["bridge-config"] = {
+        where, formats::changed_bridge_config(recipe_config(recipe), text, overrides.value_or(where), launch.overrides)};
     options.use_texts(console);
     workload.bridge_config = where;
-    if (!workload.world) workload.world = recipe.gpus;
+    if (!workload.world) workload.world = launch.world ? launch.world : recipe.gpus;
     if (const std::string cluster = cluster_of(recipe); !options.given("cluster") && !cluster.empty()) workload.cluster = cluster;
-    const std::size_t changes = overrides.size();
+    const std::size_t changes = launch.overrides.size();
     return fmt::format("recipe {} of {}{}{}", recipe.name, formats::bridge_recipes().release,
-                       path ? fmt::format(", changed by {}", *path) : "",
+                       overrides ? fmt::format(", changed by {}", *overrides) : "",
                        changes > 0 ? fmt::format(", {}", counted(static_cast<std::int64_t>(changes), "override")) : "");
 }
 
@@ -428,8 +410,10 @@ int run_check(const std::vector<std::string>& args, Console& given_console) {
     const auto words = std::find(args.begin(), args.end(), "--");
     Console console = given_console;
     const std::vector<std::string> command(words == args.end() ? words : words + 1, args.end());
-    const bool of_recipe = recipe_in(command) || recipe_in(std::vector<std::string>(args.begin(), words));
-    if (words != args.end() && !of_recipe) console.texts["megatron-args"] = {"the command", shell_words(command)};
+    const bool names_recipe = std::any_of(args.begin(), words, [](const std::string& word) { return word.starts_with("--recipe"); });
+    std::optional<formats::BridgeLaunch> launch;
+    if (!names_recipe) launch = formats::read_bridge_launch(command, "the command");
+    if (words != args.end() && !names_recipe && !launch) console.texts["megatron-args"] = {"the command", shell_words(command)};
     Options options(
         "check FILE --world N [options]\n"
         "check --world N [options] -- COMMAND\n"
@@ -453,9 +437,20 @@ int run_check(const std::vector<std::string>& args, Console& given_console) {
         return kDone;
     }
     std::string read_as;
-    if (of_recipe) {
-        const std::string name = values.recipe ? *values.recipe : *recipe_in(command);
-        read_as = take_recipe(name, command, options, values, workload_options, console);
+    const std::optional<std::string> file = values.files.empty() ? std::nullopt : std::optional(values.files.front());
+    if (values.recipe) {
+        launch = formats::read_bridge_launch(command, "the command")
+                     .value_or(formats::BridgeLaunch{.recipe = "", .overrides = command, .world = {}});
+        launch->recipe = *values.recipe;
+    }
+    const bool file_holds_overrides = launch.has_value();
+    if (!launch && file && !is_command(workload_options)) launch = bridge_launch_in(*file, workload_options);
+    if (launch) {
+        if (workload_options.megatron_args || workload_options.trace || (workload_options.bridge_config && file))
+            throw ConfigError("--recipe goes with one file of overrides; give that as FILE or --bridge-config, and no other command");
+        read_as = take_recipe(*launch, file_holds_overrides ? (file ? file : workload_options.bridge_config) : std::nullopt, options,
+                              workload_options, console);
+        if (!file_holds_overrides) read_as += fmt::format(", as {} starts it", *file);
     } else if (!values.files.empty()) {
         if (is_command(workload_options))
             throw ConfigError(fmt::format("check: {} and an option both name a command; give one of them", values.files[0].substr(0, 100)));
@@ -492,7 +487,7 @@ int run_check(const std::vector<std::string>& args, Console& given_console) {
     if (check.asked && !places_documents) hand_over_plan(console, check.workload, check.asked->layout, resolved.batches);
     for (const auto& better : check.better) hand_over_plan(console, check.workload, better.plan.layout, resolved.batches);
     const bool says_source = !read_as.empty() && !values.gate && options.format() == Format::table;
-    options.write(console, (says_source ? fmt::format("read as {}{}\n", read_as, of_recipe ? "" : ": " + values.files[0]) : "") +
+    options.write(console, (says_source ? fmt::format("read as {}{}\n", read_as, launch ? "" : ": " + values.files[0]) : "") +
                                report_text(check, options.format(), values.gate));
     if (values.gate) return gate_exit_code(reports::gate_verdict(check));
     if (!check.asked) return kBadInput;

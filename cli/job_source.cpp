@@ -136,6 +136,23 @@ SourcedJob load_job(const Options& options, const WorkloadOptions& values, int c
     return {.job = load_named_model(options, values)};
 }
 
+std::optional<formats::BridgeLaunch> bridge_launch_in(const std::string& path, const WorkloadOptions& values) {
+    std::error_code unreadable;
+    if (!std::filesystem::is_regular_file(path, unreadable)) return std::nullopt;
+    const std::string text = read_text_file(path, "check");
+    const auto found = formats::recognise(text);
+    if (!found || found->framework != "Megatron-Bridge" || found->form != "command") return std::nullopt;
+    formats::ScriptInputs inputs = script_inputs(values);
+    inputs.model_is_given = true;
+    std::vector<std::string> words;
+    try {
+        words = formats::argument_words(text, path, folder_of(path), inputs).words;
+    } catch (const ConfigError&) {
+        return std::nullopt;  // no command in it: the reader of commands says why
+    }
+    return formats::read_bridge_launch(words, path);
+}
+
 std::string settle_source(const std::string& path, WorkloadOptions& values) {
     std::error_code unreadable;
     if (!std::filesystem::is_regular_file(path, unreadable)) {  // a pipe is read once

@@ -8,6 +8,7 @@
 
 #include "cli/workload_options.hpp"
 #include "formats/input/job.hpp"
+#include "formats/megatron/bridge_launch.hpp"
 #include "plan/text/errors.hpp"
 
 namespace mgplan::cli {
@@ -24,6 +25,10 @@ void add_source_problems(const WorkloadOptions& values, Problems& problems);
 /// Puts a file that was named without an option where it belongs, by its contents; returns what it was read as, for the answer's first
 /// line.
 [[nodiscard]] std::string settle_source(const std::string& path, WorkloadOptions& values);
+
+/// The launch of a recipe of Megatron-Bridge that a script starts; nothing for other files. Throws ConfigError for a launch that the recipe's
+/// script refuses.
+[[nodiscard]] std::optional<formats::BridgeLaunch> bridge_launch_in(const std::string& path, const WorkloadOptions& values);
 
 struct SourcedJob {
     formats::Job job{};                   ///< only without problems

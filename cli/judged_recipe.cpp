@@ -125,7 +125,7 @@ const BridgeRecipe& named_recipe(const std::string& given) {
 }
 
 std::string preset_of(const BridgeRecipe& recipe) {
-    return std::string(formats::preset_of_hub_name(recipe.model));
+    return std::string(formats::preset_with_layers_of(recipe.model));
 }
 
 std::string cluster_of(const BridgeRecipe& recipe) {

@@ -46,6 +46,7 @@ public:
         return target && target.IsScalar() ? last_name(target.Scalar()).substr(0, 80) : "";
     }
     [[nodiscard]] const std::vector<std::string>& unknown() const { return unknown_; }
+    [[nodiscard]] const std::vector<FlagNotComputed>& not_computed() const { return not_computed_; }
 
     /// The field that said the flag, or that would; what is no flag of Megatron-LM's stays what it is.
     [[nodiscard]] std::string field_of(const std::string& flag) const {
@@ -191,6 +192,8 @@ private:
             if (is_bridge_default(field, value.text())) continue;
             std::string name = field;
             std::replace(name.begin(), name.end(), '_', '-');
+            // Three of YaRN's fields have flags without the prefix (argument_utils.py, _apply_yarn_config_from_args).
+            if (name.starts_with("yarn-") && !find_flag(name)) name.erase(0, std::string_view("yarn-").size());
             const auto flag = find_flag(name);
             if (flag && value.kind == Kind::truth) {
                 if (value.truth && flag->arity == FlagArity::none) add("--" + name, path);
@@ -216,8 +219,9 @@ private:
         if (!sections_.on("checkpoint", "save") && !sections_.on("checkpoint", "load"))
             leave_out("--ckpt-format", "checkpoint.ckpt_format");
         if (sections_.on("ddp", "overlap_param_gather") && !sections_.on("ddp", "overlap_grad_reduce")) {
+            // Without overlapped reduction a buffer is one bucket (distributed_data_parallel.py): a chunk's first layer waits for all of it.
             leave_out("--overlap-param-gather", "ddp.overlap_param_gather");
-            unknown_.emplace_back("ddp.overlap_param_gather true");
+            not_computed_.push_back({"ddp.overlap_param_gather", "parameters of a whole chunk gathered at once", Decides::nothing});
         }
     }
 
@@ -309,6 +313,7 @@ private:
     const std::string& where_;
     Problems& problems_;
     std::vector<std::string> words_, unknown_;
+    std::vector<FlagNotComputed> not_computed_;  ///< fields that no flag says
     std::map<std::string, std::string> fields_;  ///< by flag: the field that said it
 };
 
@@ -321,6 +326,7 @@ void name_fields(FlagAccount& account, const BridgeWords& words, const SettingOf
     }
     for (auto& one : account.not_computed) one.flag = in_settings(one.flag, field_of);
     account.unknown.insert(account.unknown.end(), words.unknown().begin(), words.unknown().end());
+    account.not_computed.insert(account.not_computed.end(), words.not_computed().begin(), words.not_computed().end());
 }
 
 constexpr int kMostDepth = 16;  ///< of sections in sections

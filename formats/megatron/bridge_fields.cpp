@@ -23,6 +23,8 @@ constexpr std::array kRules{
     FieldRule{"model", "share_embeddings_and_output_weights", FieldForm::if_off, "--untie-embeddings-and-output-weights"},
     FieldRule{"model", "rope_scaling", FieldForm::if_on, "--use-rope-scaling"},
     FieldRule{"model", "seq_len_interpolation_factor", FieldForm::value, "--rotary-seq-len-interpolation-factor"},
+    FieldRule{"model", "quant_recipe", FieldForm::value, "--te-precision-config-file"},
+    FieldRule{"model", "use_mamba_mem_eff_path", FieldForm::if_off, "--disable-mamba-mem-eff-path"},
     FieldRule{"model", "num_layers_in_first_pipeline_stage", FieldForm::value, "--decoder-first-pipeline-num-layers"},
     FieldRule{"model", "num_layers_in_last_pipeline_stage", FieldForm::value, "--decoder-last-pipeline-num-layers"},
     FieldRule{"model", "microbatch_group_size_per_vp_stage", FieldForm::value, "--microbatch-group-size-per-virtual-pipeline-stage"},
@@ -48,6 +50,7 @@ constexpr std::array kRules{
     FieldRule{"tokenizer", "tokenizer_type", FieldForm::value, "--tokenizer-type"},
     FieldRule{"tokenizer", "tokenizer_model", FieldForm::value, "--tokenizer-model"},
     FieldRule{"tokenizer", "vocab_file", FieldForm::value, "--vocab-file"},
+    FieldRule{"dist", "enable_megatron_core_experimental", FieldForm::if_on, "--enable-experimental"},
 };
 
 constexpr std::array kDependent{
@@ -86,7 +89,8 @@ constexpr std::array kDependent{
     DependentFields{"tp_comm_bootstrap_", "model.tp_comm_overlap"},
 };
 
-constexpr std::array<std::string_view, 62> kWithoutEffect{"params_dtype",
+/// Neither project reads moe_a2a_overlap and keep_mtp_spec_in_bf16.
+constexpr std::array<std::string_view, 64> kWithoutEffect{"params_dtype",
                                                           "pipeline_dtype",
                                                           "autocast_dtype",
                                                           "autocast_enabled",
@@ -147,6 +151,8 @@ constexpr std::array<std::string_view, 62> kWithoutEffect{"params_dtype",
                                                           "pipeline_model_parallel_layout",
                                                           "fp8_param",
                                                           "fp4_param",
+                                                          "moe_a2a_overlap",
+                                                          "keep_mtp_spec_in_bf16",
                                                           "disable_parameter_transpose_cache"};
 
 constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kDefaults{{

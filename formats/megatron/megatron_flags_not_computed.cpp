@@ -102,7 +102,6 @@ constexpr std::array kNotComputedFlags{
     FlagGroup{FlagArity::one, FlagEffect::not_computed, "quantization of one's own", "fp8-quantizer-factory fp4-quantizer-factory"},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "gradients of weights in bf16", "no-fp8-wgrad"},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "other kernels", "batch-invariant-mode", Decides::nothing},
-    FlagGroup{FlagArity::none, FlagEffect::not_computed, "fused squared ReLU", "use-fused-weighted-squared-relu"},
     FlagGroup{FlagArity::one, FlagEffect::not_computed, "allocator's cache emptied each step", "empty-unused-memory-level",
               Decides::nothing},
     FlagGroup{FlagArity::one, FlagEffect::not_computed, "MLP computed in chunks", "mlp-chunks-for-training"},

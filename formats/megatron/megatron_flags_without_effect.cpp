@@ -28,6 +28,8 @@ constexpr std::array kFlagsWithoutEffect{
               "moe-router-pre-softmax squared-relu use-rope-scaling no-check-for-nan-in-loss-and-grad "
               "log-params-norm log-num-zeros-in-grad",
               Decides::nothing},
+    // Experts' squared ReLU is predicted as the one kernel that this makes of it, also without.
+    FlagGroup{FlagArity::none, FlagEffect::without, "", "use-fused-weighted-squared-relu"},
     // Numbers of rows are far above a page of 64 tokens, to which they are rounded up.
     FlagGroup{FlagArity::one, FlagEffect::without, "", "moe-paged-stash-page-size"},
     FlagGroup{FlagArity::none, FlagEffect::without, "", "openai-gelu onnx-safe", Decides::nothing},

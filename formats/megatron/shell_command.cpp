@@ -21,6 +21,8 @@ bool ends_command(std::string_view word) {
 }
 
 constexpr std::array<std::string_view, 2> kModelFlags{"--num-layers", "--hidden-size"};
+/// Options that name a recipe of Megatron-Bridge, which states the model.
+constexpr std::array<std::string_view, 3> kRecipeFlags{"--recipe", "--model-recipe-name", "-mr"};
 constexpr std::array<std::string_view, 6> kLayoutFlags{"--tensor-model-parallel-size", "--pipeline-model-parallel-size",
                                                        "--context-parallel-size",      "--expert-model-parallel-size",
                                                        "--micro-batch-size",           "--global-batch-size"};
@@ -29,7 +31,7 @@ constexpr std::array<std::string_view, 6> kLayoutFlags{"--tensor-model-parallel-
 template <class Flags>
 bool names_one_of(const std::vector<std::string>& words, const Flags& flags) {
     return std::any_of(words.begin(), words.end(), [&flags](std::string word) {
-        if (!word.starts_with("--")) return false;
+        if (!word.starts_with('-')) return false;
         std::replace(word.begin(), word.end(), '_', '-');
         return std::any_of(flags.begin(), flags.end(), [&word](std::string_view flag) { return word.starts_with(flag); });
     });
@@ -76,7 +78,8 @@ bool names_model(const std::vector<std::string>& words) {
 }
 
 bool names_layout(const std::vector<std::string>& words) {
-    return names_one_of(words, kLayoutFlags) || std::any_of(words.begin(), words.end(), overrides_layout);
+    return names_one_of(words, kLayoutFlags) || names_one_of(words, kRecipeFlags) ||
+           std::any_of(words.begin(), words.end(), overrides_layout);
 }
 
 void LaunchCommand::take(std::string_view line) {

@@ -14,7 +14,7 @@ namespace mgplan::formats {
 
 /// True if words describe a model: --num-layers, --hidden-size.
 [[nodiscard]] bool names_model(const std::vector<std::string>& words);
-/// Returns true if the words hold a size of a layout or batch: --tensor-model-parallel-size, --micro-batch-size, …
+/// Returns true if the words hold a size of a layout or batch (--tensor-model-parallel-size, --micro-batch-size, …) or name a recipe.
 [[nodiscard]] bool names_layout(const std::vector<std::string>& words);
 
 /// Looks for the command in the lines of a script: the last that runs a Python file with a model's flags.

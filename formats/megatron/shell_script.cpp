@@ -355,7 +355,28 @@ private:
         return true;
     }
 
+    /// `NAME=$(cat <<EOF …)`: the lines up to EOF may hold the command, as recipes that start a worker's script by torchrun have it.
+    bool assign_document(const Assignment& assignment) {
+        constexpr std::string_view kBegin = "$(cat <<";
+        std::string_view rest = text_.substr(assignment.value_at);
+        if (rest.starts_with('"')) rest.remove_prefix(1);
+        if (!rest.starts_with(kBegin)) return false;
+        const std::size_t begin = std::min(line_end(assignment.value_at) + 1, text_.size());
+        std::string mark(text_.substr(assignment.value_at, begin - assignment.value_at));
+        mark.erase(0, mark.find("<<") + 2);
+        std::erase_if(mark, [](char c) { return c == '\'' || c == '"' || c == '-' || is_blank(c); });
+        std::size_t end = begin;
+        while (end < text_.size() && trimmed(text_.substr(end, line_end(end) - end)) != mark) end = line_end(end) + 1;
+        if (mark.empty() || end >= text_.size()) return false;
+        read_part(text_, {begin, end});
+        lists_.forget(assignment.name);
+        variables_.forget(assignment.name, fmt::format("line {} sets it to a text of several lines", line_number()));
+        at_ = line_end(std::min(line_end(end) + 1, text_.size()));  // past the parenthesis
+        return true;
+    }
+
     void assign(const Assignment& assignment) {
+        if (assign_document(assignment)) return;
         const std::size_t doubtful = variables_.doubtful_uses();
         WordScanner scanner(text_, assignment.value_at, variables_, where_);
         const std::string_view value = text_.substr(assignment.value_at);

@@ -36,6 +36,11 @@ constexpr std::array kKnown{
     KnownTokenizer{"qwen2.5-", "Qwen2.5", 151665, "tokenizer.json of Qwen/Qwen2.5-7B: 151,643 and 22 added tokens"},
     KnownTokenizer{"qwen3-", "Qwen3", 151669, "tokenizer.json of Qwen/Qwen3-8B: 151,643 and 26 added tokens"},
     KnownTokenizer{"deepseek-v3", "DeepSeek-V3", 128815, "tokenizer.json of deepseek-ai/DeepSeek-V3: 128,000 and 815 added tokens"},
+    KnownTokenizer{"nemotron-h-", "Nemotron-H", 131072, "vocab_size of nvidia/Nemotron-H-8B-Base-8K"},
+    KnownTokenizer{"nvidia-nemotron-nano-", "Nemotron Nano 2", 131072, "vocab_size of nvidia/NVIDIA-Nemotron-Nano-9B-v2"},
+    KnownTokenizer{"nvidia-nemotron-3-nano-", "Nemotron 3", 131072, "vocab_size of nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16"},
+    KnownTokenizer{"nvidia-nemotron-3-super-", "Nemotron 3", 131072, "vocab_size of nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-BF16"},
+    KnownTokenizer{"nvidia-nemotron-3.5-lightning-", "Nemotron 3.5", 131072, "vocab_size of nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16"},
     KnownTokenizer{"gpt-neox-20b", "GPT-NeoX", 50277, "tokenizer.json of EleutherAI/gpt-neox-20b"},
 };
 

@@ -51,9 +51,10 @@ constexpr std::array kFrameworks{
     FrameworkSigns{"Primus", "command", "", "primus-cli primus/cli* primus/train.py run_pretrain_cli.sh"},
     FrameworkSigns{"FlagScale", "configuration", "experiment= defaults=", "action= hydra= task="},
     FrameworkSigns{"FlagScale", "configuration", "system= model= data=", "tensor_model_parallel_size= pipeline_model_parallel_size="},
-    FrameworkSigns{"Megatron-Bridge", "command", "",
-                   "run_recipe.py setup_experiment.py megatron.bridge* --recipe finetune_llama3_8b.py pretrain_llama3_8b.py",
-                   "the sizes of its model come from a recipe in Python (mgplan check --recipe NAME reads those that are shipped)"},
+    FrameworkSigns{
+        "Megatron-Bridge", "command", "",
+        "run_recipe.py setup_experiment.py --model_recipe_name -mr megatron.bridge* --recipe finetune_llama3_8b.py pretrain_llama3_8b.py",
+        "the sizes of its model come from a recipe in Python (mgplan check --recipe NAME reads those that are shipped)"},
     FrameworkSigns{"Megatron-Bridge", "override", "model= train=", "micro_batch_size= global_batch_size= train_iters=",
                    "the sizes of its model come from a recipe in Python", true},
     FrameworkSigns{"MindSpeed-LLM", "command of its FSDP2 trainer", "", "train_fsdp2.py", "it trains without Megatron"},

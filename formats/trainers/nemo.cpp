@@ -169,12 +169,15 @@ void read_optimizer(const Settings& settings, TrainerJob& job) {
     }
 }
 
-/// The vocabulary by the tokenizer's name, where the hub has it.
+/// The vocabulary by the tokenizer's name on the hub, or by its files.
 void read_tokenizer(const Settings& settings, TrainerJob& job) {
     const auto library = settings.get("model.tokenizer.library"), type = settings.get("model.tokenizer.type");
     if (job.fields.contains("vocab_size") || !type) return;
     job.fields["tokenizer_type"] = library == "huggingface" ? "HuggingFaceTokenizer" : *type;
-    if (library == "huggingface") job.fields["tokenizer_model"] = *type;
+    const auto model = library == "huggingface" ? type : settings.get("model.tokenizer.model"),
+               file = library == "huggingface" ? std::nullopt : settings.get("model.tokenizer.vocab_file");
+    if (model && *model != "null") job.fields["tokenizer_model"] = *model;
+    if (file && *file != "null") job.fields["vocab_file"] = *file;
 }
 
 void finish_nemo(const Settings& settings, TrainerJob& job) {

@@ -185,6 +185,25 @@ TEST(CheckOfARecipe, ReadsALaunchThatNamesOne) {
     EXPECT_EQ(check["layout"]["cp"], 2);
 }
 
+/// As recipes of cloud providers write it: the worker's command is a text that torchrun starts.
+TEST(CheckOfARecipe, ReadsAScriptThatStartsOne) {
+    const std::string script =
+        "#!/bin/bash\nBATCH=1024\nworker_command=$(cat <<- EOM\n  if [ \"\\$RANK\" -eq \"0\" ]; then\n    env ;\n  fi ;\n"
+        "  python scripts/performance/custom_setup_experiment.py \\\n    --gpu gb200 \\\n    --model_family_name qwen \\\n"
+        "    --model_recipe_name qwen3_235b_a22b \\\n    --num_gpus 64 \\\n    --gpus_per_node 4 \\\n    --global_batch_size $BATCH \\\n"
+        "    --virtual_pipeline_model_parallel_size 3 \\\n    --max_steps 30\n\nEOM\n)\n"
+        "echo \"$worker_command\" > worker_command.sh\ntorchrun --nproc-per-node=4 --nnodes=16 --no-python bash worker_command.sh\n";
+    const testing::TempFile file("launch.sh", script);
+    const Json check = answer({"check", file.path(), "--top", "0", "--format", "json"});
+    EXPECT_EQ(check["layout"]["world"], 64);
+    EXPECT_EQ(check["layout"]["vpp"], 3);
+    EXPECT_EQ(check["layout"]["pp"], 8) << "of the recipe";
+    EXPECT_EQ(check["training"]["stages"][0]["global_batch"], 1024);
+    EXPECT_THAT(run({"check", file.path(), "--top", "0"}).out,
+                AllOf(HasSubstr("read as recipe qwen3_235b_a22b_pretrain_"), HasSubstr("launch.sh starts it"), HasSubstr("gb200-nvl72")));
+    EXPECT_EQ(answer({"check", file.path(), "--world", "128", "--top", "0", "--format", "json"})["layout"]["world"], 128);
+}
+
 TEST(CheckOfARecipe, RefusesWhatIsNoOverride) {
     const auto said = [](const std::vector<std::string>& more) {
         std::vector<std::string> args{"check", "--recipe", kRecipe};
@@ -220,6 +239,23 @@ TEST(RecipesCommand, NamesTheRuleThatAShippedRecipeBreaks) {
     EXPECT_EQ(recipe.verdict, RecipeVerdict::illegal);
     EXPECT_THAT(recipe.problems, ::testing::Contains(HasSubstr("layers = 46 do not split evenly over pp = 4")));
     EXPECT_EQ(run({"recipes", "check", "glm45_air_106b_pretrain_32gpu_h100_bf16"}).code, kBadInput);
+}
+
+/// perf_recipes/: DeepSeek-V3 switches experimental kernels on and gathers parameters early without reducing gradients early, gpt-oss
+/// states YaRN's factor, Nemotron names its tokenizer in place of a vocabulary and fuses the experts' squared ReLU.
+TEST(RecipesCommand, JudgesSwitchesOfPerformanceRecipes) {
+    const JudgedRecipe deepseek = judged("deepseek_v3_pretrain_1024gpu_h100_fp8cs");
+    EXPECT_EQ(deepseek.verdict, RecipeVerdict::runs);
+    EXPECT_THAT(deepseek.not_computed, ::testing::Contains(HasSubstr("ddp.overlap_param_gather")));
+    EXPECT_EQ(judged("gpt_oss_120b_pretrain_64gpu_gb200_bf16").verdict, RecipeVerdict::runs);
+    EXPECT_EQ(judged("nemotron_3_nano_pretrain_8gpu_gb300_fp8mx").verdict, RecipeVerdict::runs);
+    const JudgedRecipe super = judged("nemotron_3_super_pretrain_64gpu_gb300_nvfp4");
+    EXPECT_EQ(super.verdict, RecipeVerdict::cannot_say);
+    EXPECT_THAT(super.problems, ::testing::Contains("model.quant_recipe (precisions of single modules)"));
+}
+
+TEST(RecipesCommand, TakesThePresetOfAnEarlierModelWithTheSameLayers) {
+    EXPECT_EQ(judged("qwen2_7b_sft_2gpu_h100_bf16").preset, "qwen2.5-7b");
 }
 
 TEST(RecipesCommand, GuessesNoModel) {

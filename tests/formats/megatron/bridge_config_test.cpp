@@ -263,6 +263,16 @@ TEST(BridgeConfig, NamesFieldsInWhatItLeavesOpen) {
     EXPECT_THAT(single.assumptions, Contains("train.micro_batch_size not given: 1 taken"));
 }
 
+TEST(BridgeConfig, ReadsFieldsOfYarnWithAndWithoutTheirPrefix) {
+    const std::string yarn = with(changed(kDense, "position_embedding_type: rope", "position_embedding_type: yarn"), "model",
+                                  "yarn_rotary_scaling_factor: 32.0");
+    const Job job = read_bridge_config(with(yarn, "model", "yarn_beta_fast: 16.0"), "run_config.yaml");
+    EXPECT_THAT(job.flags.unknown, ElementsAre());
+    EXPECT_EQ(job.model.rotary_scaling, "yarn");
+    EXPECT_EQ(job.model.rotary_scaling_values.factor, 32);
+    EXPECT_EQ(job.model.rotary_scaling_values.beta_fast, 16);
+}
+
 TEST(BridgeConfig, RefusesSectionsOfMoreFieldsThanAConfigurationHas) {
     std::string text = "model:\n";
     for (int i = 0; i < 5000; ++i) text += "  a" + std::to_string(i) + ": 1\n";

@@ -318,6 +318,12 @@ TEST(Trainers, ReadNeMosLanguageModels) {
     EXPECT_FALSE(found.job.training->megatron.rope_fusion) << "NeMo's default";
     EXPECT_TRUE(found.job.flags.unknown.empty());
 
+    std::string by_file = llama;
+    const std::string on_hub = "library: huggingface\n    type: meta-llama/Meta-Llama-3.1-8B\n";
+    by_file.replace(by_file.find(on_hub), on_hub.size(),
+                    "library: megatron\n    type: GPT2BPETokenizer\n    vocab_file: gpt2-vocab.json\n");
+    EXPECT_EQ(read(by_file, "llama.yaml", {}).job.model.vocab, 50257);
+
     const std::string gpt =
         "trainer: {devices: 8, num_nodes: 1, precision: bf16}\nexp_manager: {name: x}\nmodel:\n  micro_batch_size: 4\n"
         "  global_batch_size: 64\n  encoder_seq_length: 2048\n  max_position_embeddings: 2048\n  num_layers: 12\n  hidden_size: 768\n"
@@ -454,6 +460,7 @@ std::string page() {
         "| program | model | layout | batch | precision | recompute | optimizer | fields read from |\n|---|---|---|---|---|---|---|---|\n"
         "| Megatron-LM and forks | yes | yes | yes | yes | yes | yes | NVIDIA/Megatron-LM d98e8a64 |\n"
         "| Megatron-Bridge, resolved configuration | yes | yes | yes | yes | yes | yes | NVIDIA-NeMo/Megatron-Bridge 067f987d |\n"
+        "| Megatron-Bridge, launch of a recipe | by name | yes | yes | yes | yes | yes | NVIDIA-NeMo/Megatron-Bridge 067f987d |\n"
         "| ms-swift, `megatron sft`, `pt`, `rlhf` | by name | yes | yes | bf16, fp16 | yes | yes | modelscope/ms-swift 006938be |\n"
         "| slime, miles | `--model` | yes | yes | bf16 | yes | yes | THUDM/slime 1cddc5d3 |\n";
     for (const Trainer* one : trainers())
