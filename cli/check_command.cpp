@@ -403,6 +403,35 @@ std::string take_recipe(const formats::BridgeLaunch& launch, const std::optional
                        changes > 0 ? fmt::format(", {}", counted(static_cast<std::int64_t>(changes), "override")) : "");
 }
 
+/// Takes the recipe of --recipe, of the launch in the command's words, or of the one that the script FILE starts. Returns the words of the
+/// answer for it; nothing where no recipe is named. Throws ConfigError, MissingFactError for a script's recipe that this release lacks.
+std::optional<std::string> recipe_source(std::optional<formats::BridgeLaunch> launch, const std::vector<std::string>& command,
+                                         Options& options, const CheckOptions& values, WorkloadOptions& workload, Console& console) {
+    const std::optional<std::string> file = values.files.empty() ? std::nullopt : std::optional(values.files.front());
+    if (values.recipe) {
+        launch = formats::read_bridge_launch(command, "the command")
+                     .value_or(formats::BridgeLaunch{.recipe = "", .overrides = command, .world = {}, .notes = {}});
+        launch->recipe = *values.recipe;
+    }
+    if (launch) {
+        if (workload.megatron_args || workload.trace || (workload.bridge_config && file))
+            throw ConfigError("--recipe goes with one file of overrides; give that as FILE or --bridge-config, and no other command");
+        return take_recipe(*launch, file ? file : workload.bridge_config, options, workload, console);
+    }
+    if (!file || is_command(workload)) return std::nullopt;
+    launch = bridge_launch_in(*file, workload);
+    if (!launch) return std::nullopt;
+    for (const auto& note : launch->notes) console.err << "mgplan: " << note << "\n";
+    workload.set.clear();  // they were for this script
+    workload.script_args.reset();
+    try {
+        (void)named_recipe(launch->recipe);
+    } catch (const ConfigError& error) {
+        throw MissingFactError(error.problems());  // another release may have it
+    }
+    return fmt::format("{}, as {} starts it", take_recipe(*launch, std::nullopt, options, workload, console), *file);
+}
+
 }  // namespace
 
 int run_check(const std::vector<std::string>& args, Console& given_console) {
@@ -436,22 +465,16 @@ int run_check(const std::vector<std::string>& args, Console& given_console) {
                                                                  : flag_list_text());
         return kDone;
     }
-    std::string read_as;
-    const std::optional<std::string> file = values.files.empty() ? std::nullopt : std::optional(values.files.front());
-    if (values.recipe) {
-        launch = formats::read_bridge_launch(command, "the command")
-                     .value_or(formats::BridgeLaunch{.recipe = "", .overrides = command, .world = {}});
-        launch->recipe = *values.recipe;
+    std::optional<std::string> recipe;
+    try {
+        recipe = recipe_source(std::move(launch), command, options, values, workload_options, console);
+    } catch (const MissingFactError& error) {
+        if (!values.gate) throw;
+        options.write(console, reports::refusal_line("cannot say", error.problems()));
+        return kCannotSay;
     }
-    const bool file_holds_overrides = launch.has_value();
-    if (!launch && file && !is_command(workload_options)) launch = bridge_launch_in(*file, workload_options);
-    if (launch) {
-        if (workload_options.megatron_args || workload_options.trace || (workload_options.bridge_config && file))
-            throw ConfigError("--recipe goes with one file of overrides; give that as FILE or --bridge-config, and no other command");
-        read_as = take_recipe(*launch, file_holds_overrides ? (file ? file : workload_options.bridge_config) : std::nullopt, options,
-                              workload_options, console);
-        if (!file_holds_overrides) read_as += fmt::format(", as {} starts it", *file);
-    } else if (!values.files.empty()) {
+    std::string read_as = recipe.value_or("");
+    if (!recipe && !values.files.empty()) {
         if (is_command(workload_options))
             throw ConfigError(fmt::format("check: {} and an option both name a command; give one of them", values.files[0].substr(0, 100)));
         read_as = settle_source(values.files[0], workload_options);
@@ -487,7 +510,7 @@ int run_check(const std::vector<std::string>& args, Console& given_console) {
     if (check.asked && !places_documents) hand_over_plan(console, check.workload, check.asked->layout, resolved.batches);
     for (const auto& better : check.better) hand_over_plan(console, check.workload, better.plan.layout, resolved.batches);
     const bool says_source = !read_as.empty() && !values.gate && options.format() == Format::table;
-    options.write(console, (says_source ? fmt::format("read as {}{}\n", read_as, launch ? "" : ": " + values.files[0]) : "") +
+    options.write(console, (says_source ? fmt::format("read as {}{}\n", read_as, recipe ? "" : ": " + values.files[0]) : "") +
                                report_text(check, options.format(), values.gate));
     if (values.gate) return gate_exit_code(reports::gate_verdict(check));
     if (!check.asked) return kBadInput;

@@ -144,13 +144,17 @@ std::optional<formats::BridgeLaunch> bridge_launch_in(const std::string& path, c
     if (!found || found->framework != "Megatron-Bridge" || found->form != "command") return std::nullopt;
     formats::ScriptInputs inputs = script_inputs(values);
     inputs.model_is_given = true;
-    std::vector<std::string> words;
+    formats::ArgumentWords command;
     try {
-        words = formats::argument_words(text, path, folder_of(path), inputs).words;
+        command = formats::argument_words(text, path, folder_of(path), inputs);
     } catch (const ConfigError&) {
         return std::nullopt;  // no command in it: the reader of commands says why
     }
-    return formats::read_bridge_launch(words, path);
+    auto launch = formats::read_bridge_launch(command.words, path);
+    if (!launch) return std::nullopt;
+    if (!command.missing.empty()) throw MissingFactError(command.missing);
+    launch->notes = std::move(command.notes);
+    return launch;
 }
 
 std::string settle_source(const std::string& path, WorkloadOptions& values) {

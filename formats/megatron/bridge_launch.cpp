@@ -65,64 +65,45 @@ constexpr std::array kOptions{
     PerformanceOption{"moe_flex_dispatcher_backend", "", Effect::own},
     PerformanceOption{"deterministic", "", Effect::refused, "", false},
     PerformanceOption{"use_recipes", "", Effect::refused, "", false},
-    PerformanceOption{"optimizer_type", "", Effect::none},  // run_script.py does not read it
     PerformanceOption{"tokenizer_type", "", Effect::own},
     PerformanceOption{"tokenizer_model", "", Effect::own},
     PerformanceOption{"vocab_size", "", Effect::own},
-    PerformanceOption{"data", "", Effect::none},
-    PerformanceOption{"domain", "", Effect::none},
-    PerformanceOption{"max_steps", "ms", Effect::none},
-    PerformanceOption{"gpus_per_node", "gn", Effect::none},
-    PerformanceOption{"account", "a", Effect::none},
-    PerformanceOption{"partition", "p", Effect::none},
-    PerformanceOption{"time_limit", "t", Effect::none},
-    PerformanceOption{"preempt_time", "", Effect::none},
-    PerformanceOption{"container_image", "i", Effect::none},
-    PerformanceOption{"custom_mounts", "cm", Effect::none},
-    PerformanceOption{"custom_env_vars", "ce", Effect::none},
-    PerformanceOption{"env", "", Effect::none},
-    PerformanceOption{"custom_srun_args", "cs", Effect::none},
-    PerformanceOption{"custom_bash_cmds", "cb", Effect::none},
-    PerformanceOption{"gres", "", Effect::none},
-    PerformanceOption{"additional_slurm_params", "", Effect::none},
-    PerformanceOption{"packager", "", Effect::none},
-    PerformanceOption{"nemo_home", "nh", Effect::none},
-    PerformanceOption{"hf_token", "hf", Effect::none},
-    PerformanceOption{"offline", "", Effect::none, "", false},
-    PerformanceOption{"detach", "", Effect::none},
-    PerformanceOption{"max_retries", "", Effect::none},
-    PerformanceOption{"dryrun", "d", Effect::none, "", false},
-    PerformanceOption{"list_config_variants", "", Effect::none, "", false},
-    PerformanceOption{"lr", "", Effect::none},
-    PerformanceOption{"min_lr", "", Effect::none},
-    PerformanceOption{"warmup_iters", "", Effect::none},
-    PerformanceOption{"pretrained_checkpoint", "", Effect::none},
-    PerformanceOption{"save_dir", "", Effect::none},
-    PerformanceOption{"load_dir", "", Effect::none},
-    PerformanceOption{"save_interval", "", Effect::none},
-    PerformanceOption{"save_config_filepath", "", Effect::none},
-    PerformanceOption{"most_recent_k", "", Effect::none},
-    PerformanceOption{"distributed_timeout_minutes", "", Effect::none},
-    PerformanceOption{"enable_vboost", "vb", Effect::none},
-    PerformanceOption{"lock_gpu_freq", "lgc", Effect::none},
-    PerformanceOption{"peak_mem_clk", "lmc", Effect::none},
-    PerformanceOption{"enable_nsys", "en", Effect::none, "", false},
-    PerformanceOption{"export_nsys_sqlite", "", Effect::none, "", false},
-    PerformanceOption{"nsys_trace", "", Effect::none},
-    PerformanceOption{"nsys_extra_args", "", Effect::none},
-    PerformanceOption{"pytorch_profiler", "pyp", Effect::none},
-    PerformanceOption{"profiling_start_step", "", Effect::none},
-    PerformanceOption{"profiling_stop_step", "", Effect::none},
-    PerformanceOption{"profiling_gpu_metrics", "", Effect::none, "", false},
-    PerformanceOption{"profiling_ranks", "", Effect::none},
-    PerformanceOption{"record_memory_history", "mh", Effect::none},
-    PerformanceOption{"wandb_key", "wdk", Effect::none},
-    PerformanceOption{"wandb_project_name", "wdp", Effect::none},
-    PerformanceOption{"wandb_entity_name", "wde", Effect::none},
-    PerformanceOption{"wandb_experiment_name", "wdj", Effect::none},
-    PerformanceOption{"wandb_save_dir", "wds", Effect::none},
-    PerformanceOption{"dump_env", "", Effect::none, "", false},
 };
+
+/// Options that change no prediction, with their short forms behind a slash: launchers, data, logs and checks of results.
+/// run_script.py does not read optimizer_type.
+constexpr std::string_view
+    kIdleOptions =
+        "max_steps/ms gpus_per_node/gn account/a partition/p time_limit/t preempt_time container_image/i custom_mounts/cm "
+        "custom_env_vars/ce env "
+        "custom_srun_args/cs custom_bash_cmds/cb gres additional_slurm_params packager enable_pct_binding nemo_home/nh hf_token/hf detach "
+        "max_retries optimizer_type data domain c4_root c4_train_shards dataset_name dataset_paths dataset_root index_mapping_dir "
+        "diffusion_dataset_path lr min_lr warmup_iters pretrained_checkpoint megatron_ckpt save_dir load_dir save_interval "
+        "save_config_filepath "
+        "most_recent_k distributed_timeout_minutes enable_vboost/vb lock_gpu_freq/lgc peak_mem_clk/lmc nsys_trace nsys_extra_args "
+        "pytorch_profiler/pyp profiling_start_step profiling_stop_step profiling_ranks record_memory_history/mh log_dir/l wandb_key/wdk "
+        "wandb_project_name/wdp wandb_entity_name/wde wandb_experiment_name/wdj wandb_save_dir/wds wandb_prj_name wandb_exp_name "
+        "golden_values_path timing_threshold memory_threshold csp",
+    kIdleSwitches =
+        "offline dryrun/d list_config_variants enable_nsys/en export_nsys_sqlite profiling_gpu_metrics dump_env "
+        "head_only packed_sequence";
+
+const std::vector<PerformanceOption>& options() {
+    static const auto kAll = [] {
+        std::vector<PerformanceOption> all(kOptions.begin(), kOptions.end());
+        for (const auto& [list, takes_value] : {std::pair(kIdleOptions, true), std::pair(kIdleSwitches, false)}) {
+            for (std::size_t at = 0; at < list.size();) {
+                const std::size_t end = std::min(list.find(' ', at), list.size());
+                const std::string_view one = list.substr(at, end - at);
+                const std::size_t slash = std::min(one.find('/'), one.size());
+                all.push_back({one.substr(0, slash), one.substr(std::min(slash + 1, one.size())), Effect::none, "", takes_value});
+                at = end + 1;
+            }
+        }
+        return all;
+    }();
+    return kAll;
+}
 
 /// Recipes of several numbers of GPUs of which a command for another number changes not the largest, but this one
 /// (utils/utils.py, _DEFAULT_GPU_COUNT_OVERRIDES).
@@ -140,7 +121,7 @@ const PerformanceOption* option_of(std::string_view word) {
     const std::string_view name = word.substr(is_long ? 2 : 1);
     const PerformanceOption* begins = nullptr;
     int beginnings = 0;
-    for (const PerformanceOption& option : kOptions) {
+    for (const PerformanceOption& option : options()) {
         if (name == (is_long ? option.name : option.shorthand) && !name.empty()) return &option;
         if (!is_long || name.empty() || !option.name.starts_with(name)) continue;
         begins = &option;
@@ -204,6 +185,13 @@ public:
         for (const std::string_view option : {"gpu", "num_gpus"}) {
             if (!given(option)) problems_.add("{}: --{} is missing, by which the recipe is chosen; give it", where_, option);
         }
+        for (const PerformanceOption& option : kOptions) {
+            const std::string text = value(option.name);
+            if (given(option.name) && option.takes_value && (text.empty() || text.find_first_of("$`") != std::string::npos))
+                problems_.add_missing_fact("{}: --{} = {} is not known: a variable in it has no value; give it by --set NAME=VALUE", where_,
+                                           option.name, text.substr(0, 60));
+        }
+        problems_.throw_if_any();
         const auto gpus = parse_integer(value("num_gpus"));
         constexpr std::int64_t kMostGpus = std::int64_t{1} << 24;
         if (given("num_gpus") && (!gpus || *gpus < 1 || *gpus > kMostGpus))
@@ -285,7 +273,7 @@ private:
             if (!given(option.name)) continue;
             if (option.effect == Effect::field) set(option.field, value(option.name) == "None" ? "null" : value(option.name));
             if (option.effect == Effect::refused)
-                problems_.add(
+                problems_.add_missing_fact(
                     "{}: --{} changes the recipe in a way that is not read; leave it out, or give the resolved configuration "
                     "(ConfigContainer.to_yaml) as --bridge-config",
                     where_, option.name);
@@ -449,7 +437,8 @@ std::optional<BridgeLaunch> read_bridge_launch(std::span<const std::string> word
     for (std::size_t i = 0; i < words.size(); ++i) {
         const bool has_value = words[i].starts_with(kRecipe) && words[i][kRecipe.size()] == '=';
         if (!has_value && (words[i] != kRecipe || i + 1 == words.size())) continue;
-        BridgeLaunch launch{.recipe = has_value ? words[i].substr(kRecipe.size() + 1) : words[i + 1], .overrides = {}, .world = {}};
+        BridgeLaunch launch{
+            .recipe = has_value ? words[i].substr(kRecipe.size() + 1) : words[i + 1], .overrides = {}, .world = {}, .notes = {}};
         std::copy_if(words.begin(), words.end(), std::back_inserter(launch.overrides), is_override);
         return launch;
     }

@@ -1,6 +1,7 @@
 #include "formats/megatron/shell_words.hpp"
 
 #include <algorithm>
+#include <cctype>
 
 #include <fmt/core.h>
 
@@ -161,6 +162,13 @@ std::optional<Variables::Reference> Variables::reference_at(std::string_view tex
         const auto rest = without_pattern(*found, kind);
         return rest ? std::optional(Reference{close + 1, name, rest}) : std::nullopt;
     }
+    if (found && !colon && (kind == ",," || kind == "^^")) {
+        std::transform(found->begin(), found->end(), found->begin(),
+                       [&kind](unsigned char c) { return static_cast<char>(kind == ",," ? std::tolower(c) : std::toupper(c)); });
+        return Reference{close + 1, name, found};
+    }
+    // "${X:?why}" ends the script where X is not set.
+    if (kind.starts_with("?") && found && (!colon || !found->empty())) return Reference{close + 1, name, found};
     if (!kind.starts_with("-") && !kind.starts_with("=")) return std::nullopt;
     const bool unset = !found || (colon && found->empty());
     // A variable that a command sets is set, to what is not known.

@@ -201,6 +201,12 @@ TEST(CheckOfARecipe, ReadsAScriptThatStartsOne) {
     EXPECT_EQ(check["training"]["stages"][0]["global_batch"], 1024);
     EXPECT_THAT(run({"check", file.path(), "--top", "0"}).out,
                 AllOf(HasSubstr("read as recipe qwen3_235b_a22b_pretrain_"), HasSubstr("launch.sh starts it"), HasSubstr("gb200-nvl72")));
+    const testing::TempFile open("open.sh", "python scripts/performance/setup_experiment.py -mr llama3_8b -g ${GPU,,} -ng $N\n");
+    EXPECT_EQ(answer({"check", open.path(), "--set", "GPU=H100", "--set", "N=8", "--top", "0", "--format", "json"})["layout"]["world"], 8);
+    EXPECT_THAT(run({"check", open.path(), "--set", "GPU=H100"}).err, HasSubstr("--num_gpus =  is not known"));
+    EXPECT_EQ(run({"check", open.path(), "--set", "N=8", "--gate"}).code, kCannotSay);
+    EXPECT_THAT(run({"check", open.path(), "--set", "GPU=A100", "--set", "N=8", "--gate"}).out,
+                HasSubstr("cannot say: unknown recipe 'llama3_8b_pretrain_8gpu_a100_bf16'"));
     EXPECT_EQ(answer({"check", file.path(), "--world", "128", "--top", "0", "--format", "json"})["layout"]["world"], 128);
 }
 

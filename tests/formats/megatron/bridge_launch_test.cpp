@@ -104,6 +104,7 @@ TEST(BridgeLaunch, PlacesLayersAsTheRecipeDoesForOtherStages) {
 TEST(BridgeLaunch, RefusesWhatTheScriptRefusesAndWhatIsNotRead) {
     EXPECT_THAT(refusal("-mr llama3_8b --num_gpus 8"), HasSubstr("run.sh: --gpu is missing"));
     EXPECT_THAT(refusal("-mr llama3_8b -g h100 -ng many"), HasSubstr("--num_gpus = many is no number of GPUs"));
+    EXPECT_THAT(refusal("-mr llama3_8b -g $GPU_TYPE -ng 8"), HasSubstr("--gpu = $GPU_TYPE is not known"));
     EXPECT_THAT(refusal("-mr llama3_8b -g h100 -ng 8 --tensor-parallel 2"), HasSubstr("--tensor-parallel is no option"));
     EXPECT_THAT(refusal("-mr llama3_8b -g h100 -ng 8 --num_layers 4"), HasSubstr("--num_layers changes the recipe"));
     EXPECT_THAT(refusal("-mr llama3_8b -g h100 -ng 8 --moe_flex_dispatcher_backend uccl"), HasSubstr("use deepep, hybridep or None"));

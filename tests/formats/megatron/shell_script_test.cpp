@@ -95,6 +95,10 @@ TEST(ShellScript, ComputesArithmeticOfKnownVariables) {
     EXPECT_EQ(batch("B=4\nB+=8"), "48");
     EXPECT_EQ(batch(": ${B:=16}"), "16");
     EXPECT_EQ(batch("B=${A:-${C:-8}}"), "8");
+    EXPECT_EQ(batch("A=Bf16\nB=${A,,}"), "bf16");
+    EXPECT_EQ(batch("A=Bf16\nB=${A^^}"), "BF16");
+    EXPECT_EQ(batch("A=4\nB=${A:?not set}"), "4");
+    EXPECT_EQ(batch("B=${A:?not set}"), "$B");
     EXPECT_EQ(batch("#SBATCH --nodes=32\n#SBATCH --ntasks-per-node=8\nB=$((SLURM_JOB_NUM_NODES * 2 + SLURM_NTASKS))"), "320");
 }
 
