@@ -148,11 +148,26 @@ Job read_hub_name(const std::string& repository) {
         near.empty() ? "" : fmt::format(" of its own ({0} stands in its name: mgplan models show {0})", near)));
 }
 
-/// The repository that a command of ms-swift trains in full, if a preset has its layers; "" for other texts.
-std::string model_of_swift(std::string_view text) {
+/// The model that a launcher's command names and whose flags it does not state: ms-swift's repository, the checkpoint of slime and miles.
+/// "" for other texts, for adapters of slime, and where no preset has the model's layers.
+std::string model_of_launcher(const std::string& text, const std::string& where, const MegatronSurroundings& surroundings) {
     const auto seen = recognise(text);
-    if (!seen || seen->framework != "ms-swift" || !seen->states_layout) return "";
-    return preset_with_layers_of(seen->model).empty() ? "" : seen->model;
+    if (!seen || !seen->states_layout) return "";
+    std::string named = seen->framework == "ms-swift" ? seen->model : "";
+    if ((seen->framework == "slime" || seen->framework == "miles") && seen->job != "LoRA") {
+        ScriptInputs inputs = surroundings.script;
+        inputs.model_is_given = true;
+        try {
+            const std::vector<std::string> words = argument_words(text, where, surroundings.folder, inputs).words;
+            const auto flag = std::ranges::find(words, "--hf-checkpoint");
+            if (!names_model(words) && flag != words.end() && flag + 1 != words.end()) named = *(flag + 1);
+        } catch (const ConfigError&) {
+            return "";  // no command in it: the reader of commands says why
+        }
+        while (named.ends_with('/')) named.pop_back();
+        named.erase(0, named.rfind('/') + 1);  // npos + 1 is 0
+    }
+    return preset_with_layers_of(named).empty() ? "" : named;
 }
 
 bool looks_like_path(const std::string& cfg) {
@@ -221,14 +236,13 @@ Job read_megatron_arguments_text(const std::string& text, const std::string& nam
         read->problems.throw_if_any();
         return std::move(read->job);
     }
-    const std::string named = surroundings.model ? "" : model_of_swift(text);
+    const std::string named = surroundings.model ? "" : model_of_launcher(text, name, surroundings);
     if (!named.empty()) {
         surroundings.model = load_model(std::string(preset_with_layers_of(named))).model;
         surroundings.script.model_is_given = true;
     }
     Job job = read_megatron_text(text, name, surroundings);
-    if (!named.empty())
-        job.assumptions.push_back(fmt::format("the model {}, which the command of ms-swift names", named_with_layers(named)));
+    if (!named.empty()) job.assumptions.push_back(fmt::format("the model {}, which the command names", named_with_layers(named)));
     return job;
 }
 

@@ -23,12 +23,28 @@ struct Launcher {
     std::string_view dropped;     ///< its own flags that change no prediction; "vllm-*": all that begin so
 };
 
+/// Flags of slime and miles (utils/arguments.py) for what happens outside the update of the actor: rollouts, rewards, evaluations, weights
+/// that go to the engines, and the weights of the loss. Models on the host (--ref-load, --keep-old-actor) take the actor's place in turn.
+constexpr std::string_view kOfRollouts =
+    "actor-num-nodes actor-num-gpus-per-node num-gpus-per-node advantage-estimator apply-chat-template apply-chat-template-kwargs "
+    "balance-data buffer-filter-path check-weight-update-equal ci-* colocate custom-advantage-function-path custom-config-path "
+    "custom-convert-* custom-eval-* custom-generate-* custom-reward-* custom-rm-path custom-rollout-* custom-tis-* data-source-path "
+    "disable-compute-advantages-and-returns disable-grpo-std-normalization disable-rewards-normalization disable-rollout-* "
+    "disable-wandb-random-suffix dump-details dynamic-sampling-* entropy-coef eps-clip eps-clip-c eps-clip-high eval-* fetch-* "
+    "fully-async gamma get-mismatch-metrics group-rm hf-checkpoint http-proxy input-key keep-old-actor kl-coef kl-loss-coef kl-loss-type "
+    "label-key lambd load-debug-* log-correct-samples log-multi-turn log-passrate log-probs-* log-reward-category loss-mask-type "
+    "mask-offpolicy-in-partial-rollout megatron-to-hf-mode metadata-key min-batch-collection-ratio multimodal-keys n-samples-* "
+    "normalize-advantages num-critic-only-steps num-epoch num-rollout num-steps-per-rollout offload offload-* opsm-delta "
+    "over-sampling-* partial-rollout prompt-data ref-* reset-optimizer-states reward-key rm-* rollout-* save-debug-* save-hf sglang-* "
+    "skip-eval-* start-rollout-id tb-* tis-* tool-key train-env-vars update-weight* use-distributed-post use-fault-tolerance use-kl-loss "
+    "use-miles-router use-opsm use-rollout-* use-routing-replay use-tis use-unbiased-kl value-clip wandb-*";
+
 // Sources: _set_default_megatron_args in slime/backends/megatron_utils/arguments.py of THUDM/slime (1cddc5d3), which miles has, too;
 // class MegatronArguments in swift/megatron/arguments/megatron_args.py of modelscope/ms-swift (006938be), whose flags --model and
 // --max_length stand for the checkpoint's sizes and the length. Both were read in November 2026.
 constexpr std::array kLaunchers{
-    Launcher{"slime", "bf16 use-distributed-optimizer", "seq-length=4096", ""},
-    Launcher{"miles", "bf16 use-distributed-optimizer", "seq-length=4096", ""},
+    Launcher{"slime", "bf16 use-distributed-optimizer", "seq-length=4096 micro-batch-size=1", kOfRollouts},
+    Launcher{"miles", "bf16 use-distributed-optimizer", "seq-length=4096 micro-batch-size=1", kOfRollouts},
     Launcher{"ms-swift", "bf16 use-distributed-optimizer moe-grouped-gemm",
              "recompute-granularity=selective micro-batch-size=1 global-batch-size=16 expert-tensor-parallel-size=1 "
              "moe-token-dispatcher-type=alltoall moe-router-dtype=fp32",
@@ -141,9 +157,61 @@ std::vector<std::string> renamed(const std::vector<std::string>& words, const La
     return kept;
 }
 
+/// A flag's whole number from 1 to 2^31; 0 for others.
+std::int64_t count_of(const std::vector<std::string>& words, std::string_view flag) {
+    const auto count = parse_integer(value_of(words, flag));
+    return count && *count >= 1 && *count <= (std::int64_t{1} << 31) ? *count : 0;
+}
+
+/// Turns the rollouts of slime and miles into a batch: sequences of the longest length, packed up to --max-tokens-per-gpu for each rank of
+/// cp (utils/dp_schedule.py; a longer sequence is a pack of its own), as far as that divides the batch of a rank. Returns the sentence on
+/// it; "" where no length is stated.
+std::string take_rollouts(std::vector<std::string>& words, std::optional<std::int64_t> world) {
+    const std::int64_t response = count_of(words, "--rollout-max-response-len"), prompt = count_of(words, "--rollout-max-prompt-len"),
+                       context = count_of(words, "--rollout-max-context-len"),
+                       cp = std::max<std::int64_t>(count_of(words, "--context-parallel-size"), 1);
+    const bool packs = states(words, "--use-dynamic-batch-size");
+    const std::int64_t pack = packs ? count_of(words, "--max-tokens-per-gpu") * std::min<std::int64_t>(cp, 1 << 20) : 0;
+    std::int64_t longest = response + prompt;
+    if (context > 0 && (longest == 0 || context < longest)) longest = context;
+    if (longest == 0) longest = pack;
+    if (longest == 0 || (packs && pack == 0)) return "";
+    const std::int64_t steps = count_of(words, "--num-steps-per-rollout"), prompts = count_of(words, "--rollout-batch-size");
+    const std::int64_t samples = std::max<std::int64_t>(count_of(words, "--n-samples-per-prompt"), 1);
+    std::vector<std::pair<std::string, std::int64_t>> set{{"--seq-length", longest}};
+    std::int64_t batch = count_of(words, "--global-batch-size");
+    if (steps > 0 && prompts > 0) {
+        batch = std::max<std::int64_t>(prompts * samples / steps, 1);
+        set.emplace_back("--global-batch-size", batch);
+    }
+    if (packs) {
+        std::int64_t ranks = cp;
+        for (const char* flag : {"--tensor-model-parallel-size", "--pipeline-model-parallel-size"})
+            ranks = std::min<std::int64_t>(ranks, 1 << 30) * std::max<std::int64_t>(count_of(words, flag), 1);
+        const std::int64_t dp = std::max<std::int64_t>(world.value_or(ranks) / ranks, 1);
+        set.emplace_back("--micro-batch-size", largest_divisor(batch % dp == 0 ? batch / dp : 1, pack / longest));
+    }
+    std::vector<std::string> kept;
+    bool drops = false;
+    for (const std::string& word : words) {
+        if (word.starts_with("--")) {
+            const std::string flag = spelled(word);
+            drops = flag == "--use-dynamic-batch-size" || flag == "--max-tokens-per-gpu" ||
+                    std::ranges::any_of(set, [&flag](const auto& one) { return one.first == flag; });
+        }
+        if (!drops) kept.push_back(word);
+    }
+    for (const auto& [flag, value] : set) kept.push_back(fmt::format("{}={}", flag, value));
+    words = std::move(kept);
+    return fmt::format("one update of the actor, sequences of the longest length ({} tokens{}){}: generation and reference not planned",
+                       longest, response > 0 && prompt == 0 && context == 0 ? " of the answer, prompts left out" : "",
+                       packs ? fmt::format(", packs of up to {} tokens", pack) : "");
+}
+
 }  // namespace
 
-void add_launcher_flags(ArgumentWords& found, std::string_view text, const std::optional<ModelSpec>& model) {
+void add_launcher_flags(ArgumentWords& found, std::string_view text, const std::optional<ModelSpec>& model,
+                        std::optional<std::int64_t> world) {
     const auto seen = recognise(text);
     if (!seen) return;
     const auto launcher =
@@ -156,6 +224,8 @@ void add_launcher_flags(ArgumentWords& found, std::string_view text, const std::
         found.assumptions.emplace_back("all weights are trained: ms-swift reads --lora_rank with --tuner_type lora alone");
     const std::vector<std::string> stated = found.words;
     std::vector<std::string> added;
+    if (const std::string rollouts = swift ? "" : take_rollouts(found.words, world ? world : found.world.ranks); !rollouts.empty())
+        found.assumptions.push_back(rollouts);
     for (const auto& [flag, field] : kSwitchesOfSwift) {
         if (swift && seen->version != "3" && !states(found.words, fmt::format("--{}", field)) &&
             !states(found.words, fmt::format("--{}", flag)))

@@ -185,7 +185,7 @@ std::optional<LaunchCommand::Words> LaunchCommand::words_of(std::string_view lin
 }
 
 ArgumentWords with_doubts(std::vector<std::string> words, const Variables& variables, const FlagLists& lists,
-                          const std::vector<std::string>& not_sourced, const std::string& where) {
+                          const std::vector<std::string>& not_sourced, const std::string& where, bool model_is_given) {
     ArgumentWords found;
     found.words = std::move(words);
     const FlagLists::Doubts& doubts = lists.doubts();
@@ -198,6 +198,7 @@ ArgumentWords with_doubts(std::vector<std::string> words, const Variables& varia
                         where, fmt::join(doubtful, ", ")));
     std::vector<std::string> unset(doubts.unknown_values.begin(), doubts.unknown_values.end());
     for (const auto& name : doubts.unknown) {
+        if (model_is_given && name == "MODEL_ARGS") continue;  // by its name the model's flags alone
         // The output of a command, or a variable that an unavailable file sets, may hold flags; a variable that nothing sets is empty.
         const auto why = variables.why_unknown(name);
         if (why)

@@ -58,8 +58,8 @@ private:
 };
 
 /// The words with sentences on facts that only a run of the script would reveal. `not_sourced`: files that it sources and that are not
-/// available.
+/// available. `model_is_given`: next to the script, so that a list of the model's flags is not missed.
 [[nodiscard]] ArgumentWords with_doubts(std::vector<std::string> words, const Variables& variables, const FlagLists& lists,
-                                        const std::vector<std::string>& not_sourced, const std::string& where);
+                                        const std::vector<std::string>& not_sourced, const std::string& where, bool model_is_given);
 
 }  // namespace mgplan::formats

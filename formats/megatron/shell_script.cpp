@@ -69,6 +69,20 @@ bool leaves_turns(std::string_view body) {
     return false;
 }
 
+/// The variable without which a script ends: `if [ -z "${NAME:-}" ]; then …; exit 1; fi`. "" for other tests and branches.
+std::string wanted_by(std::string_view test, std::string_view body) {
+    if (test.find(" -z ") == std::string_view::npos || test.find("||") != std::string_view::npos ||
+        test.find("&&") != std::string_view::npos)
+        return "";
+    const std::vector<std::string> names = variables_in(test);
+    if (names.size() != 1 || std::isdigit(static_cast<unsigned char>(names.front()[0])) != 0) return "";
+    for (const std::string& line : split(body, '\n')) {
+        const std::string_view word = trimmed(line);
+        if (word.starts_with("exit ") && !word.starts_with("exit 0")) return names.front();
+    }
+    return "";
+}
+
 /// Reads a script from top to bottom. Everything but assignments and commands is passed over, unbalanced quotes in other lines included.
 class ScriptReader {
 public:
@@ -174,7 +188,11 @@ private:
             const auto truth = branch.otherwise ? std::optional(true) : truth_of(moved(branch.test).of(text_), variables_, where_);
             if (!truth) return false;
             if (!*truth) continue;
-            read_part(text_, moved(branch.body));
+            if (const std::string name = branch.otherwise ? "" : wanted_by(moved(branch.test).of(text_), moved(branch.body).of(text_));
+                !name.empty())
+                variables_.forget(name, fmt::format("line {} ends the script unless it is set from outside", line_number()));
+            else
+                read_part(text_, moved(branch.body));
             break;
         }
         at_ += found->behind;
@@ -444,7 +462,7 @@ private:
     }
 
     [[nodiscard]] ArgumentWords finish(const Words& words) const {
-        ArgumentWords found = with_doubts(words, variables_, lists_, not_sourced_, where_);
+        ArgumentWords found = with_doubts(words, variables_, lists_, not_sourced_, where_, layout_suffices_);
         found.sourced.assign(sourced_.begin(), sourced_.end());
         for (const std::string_view name : variables_of_rules()) {
             if (const auto value = variables_.certain(std::string(name))) found.environment.emplace(name, *value);

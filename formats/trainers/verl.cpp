@@ -39,7 +39,8 @@ void add_batch(const Settings& settings, TrainerJob& job) {
     if (!settings.is_true("actor_rollout_ref.actor.use_dynamic_bsz") || !prompt || !response) return;
     const std::int64_t cp = field_or(job, "context_parallel_size", 1);
     const std::int64_t fit = tokens && cp > 0 && cp < 4096 ? *tokens * cp / (*prompt + *response) : 1;
-    job.fields["micro_batch_size"] = std::to_string(fit > 1 ? fit : 1);
+    const std::int64_t batch = field_or(job, "global_batch_size", 1), dp = data_parallel_size(job);
+    job.fields["micro_batch_size"] = std::to_string(largest_divisor(batch % dp == 0 ? batch / dp : 1, fit));
 }
 
 }  // namespace

@@ -245,6 +245,14 @@ std::string divisors_text(std::int64_t n, std::int64_t high) {
     return any_of_text(names);
 }
 
+std::int64_t largest_divisor(std::int64_t n, std::int64_t high) {
+    constexpr std::int64_t kHighest = 1 << 20;  // of a search one by one
+    for (std::int64_t one = std::min({n, high, kHighest}); one > 1; --one) {
+        if (n % one == 0) return one;
+    }
+    return 1;
+}
+
 std::string caret_under(std::string_view text, std::size_t at) {
     // A long text is cut to a window around the spot.
     const std::size_t begin = at > 60 ? at - 60 : 0;

@@ -55,6 +55,9 @@ std::vector<std::int64_t> read_integer_list(Problems& problems, std::string_view
 /// All divisors of n in ascending order; n >= 1.
 [[nodiscard]] std::vector<std::int64_t> divisors(std::int64_t n);
 
+/// The largest divisor of n that is at most `high` and 2^20; 1 where n or `high` is below 1.
+[[nodiscard]] std::int64_t largest_divisor(std::int64_t n, std::int64_t high);
+
 /// Two lines: the text, and a caret under position `at`.
 [[nodiscard]] std::string caret_under(std::string_view text, std::size_t at);
 

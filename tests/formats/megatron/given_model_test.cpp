@@ -182,6 +182,27 @@ TEST(GivenModel, SetsWhatSlimeSetsByItsOwnCode) {
     EXPECT_EQ(half.training->precision, Precision::fp16);
 }
 
+TEST(GivenModel, ReadsRolloutsOfSlimeAsABatchOfTheLongestSequences) {
+    const std::string slime =
+        "python3 train.py --actor-num-nodes 1 --actor-num-gpus-per-node 8 --colocate --hf-checkpoint /root/Qwen3-4B/ --rollout-batch-size "
+        "32 "
+        "--n-samples-per-prompt 8 --num-steps-per-rollout 2 --rollout-max-response-len 3072 --rollout-max-prompt-len 1024 "
+        "--sglang-mem-fraction-static 0.7 --context-parallel-size 2 --use-dynamic-batch-size --max-tokens-per-gpu ";
+    const Job job = read_megatron_text(slime + "9216", "run.sh", beside("llama3-8b"));
+    EXPECT_EQ(job.batch->sequence, 4096);
+    EXPECT_EQ(job.layout->micro_batch, 4) << "packs of 18,432 tokens on two ranks";
+    EXPECT_EQ(job.batch->global_batch, 128) << "256 answers in two steps";
+    EXPECT_THAT(job.flags.unknown, ::testing::IsEmpty());
+    EXPECT_THAT(job.assumptions, Contains(HasSubstr("sequences of the longest length (4096 tokens), packs of up to 18432 tokens")));
+    const std::string twelve = std::string(slime).replace(slime.find("size 32"), 7, "size 24");
+    EXPECT_EQ(read_megatron_text(twelve + "16384", "run.sh", beside("llama3-8b")).layout->micro_batch, 8)
+        << "of packs that hold 8, the largest that divides 24 sequences a rank";
+    EXPECT_EQ(read_megatron_text(twelve + "11000", "run.sh", beside("llama3-8b")).layout->micro_batch, 4) << "5 do not divide them";
+    EXPECT_EQ(read_megatron_text(slime + "1024", "run.sh", beside("llama3-8b")).layout->micro_batch, 1) << "a longer sequence is a pack";
+    EXPECT_THAT(read_megatron_text(slime + "9216 --custom-loss-function-path x.y", "run.sh", beside("llama3-8b")).flags.unknown,
+                Contains("--custom-loss-function-path x.y"));
+}
+
 TEST(Underscores, AreHyphensInKnownFlags) {
     const std::string flags =
         "--num_layers 4 --hidden_size 64 --num_attention_heads 4 --seq_length 64 --max_position_embeddings 64 --micro_batch_size 1 "

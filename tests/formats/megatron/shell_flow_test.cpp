@@ -117,6 +117,14 @@ TEST(ShellArguments, AreGoneThroughByALoop) {
     }
 }
 
+/// Scripts ask so for what their environment has to set.
+TEST(ShellVariables, AreWantedFromOutside) {
+    const std::string guard = "if [ -z \"${BASE:-}\" ]; then\n  echo BASE is not set\n  exit 1\nfi\n";
+    EXPECT_EQ(tp_of(guard + "TP=2\n"), "2");
+    EXPECT_THAT(read(guard + "TP=$BASE\n" + kTrain).words, testing::Contains("$TP"));
+    EXPECT_THROW((void)read("if [ -z \"${BASE:-}\" ] || true; then\n  exit 1\nfi\nTP=2\n" + kTrain), ConfigError);
+}
+
 TEST(ShellVariables, AreGivenFromOutside) {
     const ScriptInputs given{std::nullopt, {{"TP", "8"}, {"MORE", "--bf16 --lr 1"}}};
     EXPECT_EQ(tp_of("TP=$(nvidia-smi -L | wc -l)\n", given), "8");

@@ -462,7 +462,7 @@ std::string page() {
         "| Megatron-Bridge, resolved configuration | yes | yes | yes | yes | yes | yes | NVIDIA-NeMo/Megatron-Bridge 067f987d |\n"
         "| Megatron-Bridge, launch of a recipe | by name | yes | yes | yes | yes | yes | NVIDIA-NeMo/Megatron-Bridge 067f987d |\n"
         "| ms-swift, `megatron sft`, `pt`, `rlhf` | by name | yes | yes | bf16, fp16 | yes | yes | modelscope/ms-swift 006938be |\n"
-        "| slime, miles | `--model` | yes | yes | bf16 | yes | yes | THUDM/slime 1cddc5d3 |\n";
+        "| slime, miles | by name | yes | yes | bf16 | yes | yes | THUDM/slime 1cddc5d3 |\n";
     for (const Trainer* one : trainers())
         text += fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} |\n", one->framework, one->reads_model, one->reads_layout,
                             one->reads_batch, one->reads_precision, one->reads_recompute, one->reads_optimizer, one->source);
