@@ -70,7 +70,7 @@ constexpr std::array kOptions{
     PerformanceOption{"vocab_size", "", Effect::own},
 };
 
-/// Options that change no prediction, with their short forms behind a slash: launchers, data, logs and checks of results.
+/// Options that change no prediction, with their short forms after a slash: launchers, data, logs and checks of results.
 /// run_script.py does not read optimizer_type.
 constexpr std::string_view
     kIdleOptions =

@@ -163,55 +163,43 @@ std::int64_t count_of(const std::vector<std::string>& words, std::string_view fl
     return count && *count >= 1 && *count <= (std::int64_t{1} << 31) ? *count : 0;
 }
 
-/// Turns the rollouts of slime and miles into a batch: sequences of the longest length, packed up to --max-tokens-per-gpu for each rank of
-/// cp (utils/dp_schedule.py; a longer sequence is a pack of its own), as far as that divides the batch of a rank. Returns the sentence on
-/// it; "" where no length is stated.
-std::string take_rollouts(std::vector<std::string>& words, std::optional<std::int64_t> world) {
+/// Turns the rollouts of slime and miles into a batch of sequences of the longest length, one in each microbatch. Packs of
+/// --max-tokens-per-gpu tokens for each rank of cp (utils/dp_schedule.py) that hold more of them stay among the flags as not computed.
+/// Returns the sentence on it; "" where no length is stated.
+std::string take_rollouts(std::vector<std::string>& words) {
     const std::int64_t response = count_of(words, "--rollout-max-response-len"), prompt = count_of(words, "--rollout-max-prompt-len"),
-                       context = count_of(words, "--rollout-max-context-len"),
-                       cp = std::max<std::int64_t>(count_of(words, "--context-parallel-size"), 1);
+                       context = count_of(words, "--rollout-max-context-len");
     const bool packs = states(words, "--use-dynamic-batch-size");
-    const std::int64_t pack = packs ? count_of(words, "--max-tokens-per-gpu") * std::min<std::int64_t>(cp, 1 << 20) : 0;
+    const std::int64_t cp = std::clamp<std::int64_t>(count_of(words, "--context-parallel-size"), 1, 1 << 20);
+    const std::int64_t pack = packs ? count_of(words, "--max-tokens-per-gpu") * cp : 0;
     std::int64_t longest = response + prompt;
     if (context > 0 && (longest == 0 || context < longest)) longest = context;
     if (longest == 0) longest = pack;
-    if (longest == 0 || (packs && pack == 0)) return "";
-    const std::int64_t steps = count_of(words, "--num-steps-per-rollout"), prompts = count_of(words, "--rollout-batch-size");
-    const std::int64_t samples = std::max<std::int64_t>(count_of(words, "--n-samples-per-prompt"), 1);
+    if (longest == 0) return "";
     std::vector<std::pair<std::string, std::int64_t>> set{{"--seq-length", longest}};
-    std::int64_t batch = count_of(words, "--global-batch-size");
-    if (steps > 0 && prompts > 0) {
-        batch = std::max<std::int64_t>(prompts * samples / steps, 1);
-        set.emplace_back("--global-batch-size", batch);
-    }
-    if (packs) {
-        std::int64_t ranks = cp;
-        for (const char* flag : {"--tensor-model-parallel-size", "--pipeline-model-parallel-size"})
-            ranks = std::min<std::int64_t>(ranks, 1 << 30) * std::max<std::int64_t>(count_of(words, flag), 1);
-        const std::int64_t dp = std::max<std::int64_t>(world.value_or(ranks) / ranks, 1);
-        set.emplace_back("--micro-batch-size", largest_divisor(batch % dp == 0 ? batch / dp : 1, pack / longest));
-    }
+    if (packs) set.emplace_back("--micro-batch-size", 1);
+    const std::int64_t steps = count_of(words, "--num-steps-per-rollout"), prompts = count_of(words, "--rollout-batch-size"),
+                       samples = std::max<std::int64_t>(count_of(words, "--n-samples-per-prompt"), 1);
+    if (steps > 0 && prompts > 0) set.emplace_back("--global-batch-size", std::max<std::int64_t>(prompts * samples / steps, 1));
     std::vector<std::string> kept;
     bool drops = false;
     for (const std::string& word : words) {
         if (word.starts_with("--")) {
             const std::string flag = spelled(word);
-            drops = flag == "--use-dynamic-batch-size" || flag == "--max-tokens-per-gpu" ||
+            drops = (flag == "--max-tokens-per-gpu" && pack < 2 * longest) ||
                     std::ranges::any_of(set, [&flag](const auto& one) { return one.first == flag; });
         }
         if (!drops) kept.push_back(word);
     }
     for (const auto& [flag, value] : set) kept.push_back(fmt::format("{}={}", flag, value));
     words = std::move(kept);
-    return fmt::format("one update of the actor, sequences of the longest length ({} tokens{}){}: generation and reference not planned",
-                       longest, response > 0 && prompt == 0 && context == 0 ? " of the answer, prompts left out" : "",
-                       packs ? fmt::format(", packs of up to {} tokens", pack) : "");
+    return fmt::format("one update of the actor, sequences of the longest length ({} tokens{}): generation and reference not planned",
+                       longest, response > 0 && prompt == 0 && context == 0 ? " of the answer, prompts left out" : "");
 }
 
 }  // namespace
 
-void add_launcher_flags(ArgumentWords& found, std::string_view text, const std::optional<ModelSpec>& model,
-                        std::optional<std::int64_t> world) {
+void add_launcher_flags(ArgumentWords& found, std::string_view text, const std::optional<ModelSpec>& model) {
     const auto seen = recognise(text);
     if (!seen) return;
     const auto launcher =
@@ -224,8 +212,7 @@ void add_launcher_flags(ArgumentWords& found, std::string_view text, const std::
         found.assumptions.emplace_back("all weights are trained: ms-swift reads --lora_rank with --tuner_type lora alone");
     const std::vector<std::string> stated = found.words;
     std::vector<std::string> added;
-    if (const std::string rollouts = swift ? "" : take_rollouts(found.words, world ? world : found.world.ranks); !rollouts.empty())
-        found.assumptions.push_back(rollouts);
+    if (const std::string rollouts = swift ? "" : take_rollouts(found.words); !rollouts.empty()) found.assumptions.push_back(rollouts);
     for (const auto& [flag, field] : kSwitchesOfSwift) {
         if (swift && seen->version != "3" && !states(found.words, fmt::format("--{}", field)) &&
             !states(found.words, fmt::format("--{}", flag)))

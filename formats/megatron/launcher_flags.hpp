@@ -1,7 +1,6 @@
 #pragma once
 // Launchers that take Megatron-LM's flags and set some of them by their own code: slime, miles, ms-swift.
 
-#include <cstdint>
 #include <optional>
 #include <string_view>
 
@@ -10,8 +9,7 @@
 namespace mgplan::formats {
 
 /// Adds the flags that the launcher sets where the command does not state them, renames and drops its own flags, and notes what it added.
-/// Commands of other programs stay as they are. `text`: the script, by which the launcher is recognised; `model`, `world` (GPUs): given next to it.
-void add_launcher_flags(ArgumentWords& found, std::string_view text, const std::optional<ModelSpec>& model,
-                        std::optional<std::int64_t> world);
+/// Commands of other programs stay as they are. `text`: the script, by which the launcher is recognised; `model`: given next to it.
+void add_launcher_flags(ArgumentWords& found, std::string_view text, const std::optional<ModelSpec>& model);
 
 }  // namespace mgplan::formats

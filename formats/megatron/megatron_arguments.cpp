@@ -272,7 +272,7 @@ Job read_megatron_text(std::string_view text, const std::string& where, const Me
     try {
         ArgumentWords found = argument_words(text, where, surroundings.folder, surroundings.script);
         exits = false;
-        add_launcher_flags(found, text, surroundings.model, surroundings.world);
+        add_launcher_flags(found, text, surroundings.model);
         has_flags = !parse_flags(found.words).used.empty();
         // A file that is not there may hold the model's flags.
         states_model = states_model || names_model(found.words) || !found.not_sourced.empty() || !found.missing.empty();
