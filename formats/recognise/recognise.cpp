@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "formats/hugging_face/hub_names.hpp"
 #include "plan/text/text.hpp"
 
 namespace mgplan::formats {
@@ -52,6 +53,13 @@ public:
     [[nodiscard]] bool shows_one_of(std::string_view signs) const {
         const auto list = split(signs, ' ');
         return std::any_of(list.begin(), list.end(), [this](const std::string& sign) { return shows(sign); });
+    }
+    /// True if the value of the key names a file of DeepSpeed's stage: "ds_z3_config.json", "zero3.json".
+    [[nodiscard]] bool shows_part_of(std::string_view key, std::string_view stage) const {
+        const std::string value = lower_case(this->value(key));
+        return std::ranges::any_of(std::array{"zero", "z", "stage", "zero_stage", "zero-"}, [&](const char* beginning) {
+            return value.find(fmt::format("{}{}", beginning, stage)) != std::string::npos;
+        });
     }
     [[nodiscard]] bool shows_all_of(std::string_view signs) const {
         const auto list = split(signs, ' ');
@@ -179,6 +187,21 @@ std::string layout_shown(const Signs& signs) {
     return fmt::format("{}", fmt::join(options, " "));
 }
 
+/// The sharding of PyTorch's FSDP and of DeepSpeed's stages, as an option of mgplan; "" where the text names none, and for adapters, which
+/// no plan shards fully.
+std::string sharding_shown(const Signs& signs, std::string_view framework, bool adapters) {
+    if (adapters) return "";
+    const std::string_view stage =
+        signs.value("zero_optimization.stage").empty() ? signs.value("stage") : signs.value("zero_optimization.stage");
+    const bool staged = signs.shows("zero_optimization=");
+    const bool full = (staged && stage == "3") || framework == "torchtitan" ||
+                      signs.shows_one_of("fsdp= fsdp_config= fsdp_version= --fsdp fsdp fsdp2 FULL_SHARD full_shard zero3 dtensor_cfg=") ||
+                      signs.shows_part_of("deepspeed", "3");
+    if (full) return "--sharding full";
+    if ((staged && stage == "2") || signs.shows("zero2") || signs.shows_part_of("deepspeed", "2")) return "--sharding optimizer_gradients";
+    return "";
+}
+
 /// "rank=16,alpha=32" of a text that trains adapters; "default" where it states neither.
 std::string adapters_shown(const Signs& signs) {
     std::vector<std::string> words;
@@ -191,6 +214,10 @@ std::string adapters_shown(const Signs& signs) {
             break;
         }
     }
+    const bool in_four_bits = signs.value("load_in_4bit") == "true" || signs.value("load_in_4bit") == "True" ||
+                              signs.value("adapter") == "qlora" || signs.value("quantization_bit") == "4" ||
+                              signs.value("quant_bits") == "4";
+    if (in_four_bits) words.emplace_back("base=nf4");
     return words.empty() ? "default" : fmt::format("{}", fmt::join(words, ","));
 }
 
@@ -224,13 +251,16 @@ std::optional<Recognised> recognise(std::string_view text) {
         // ms-swift's Megatron commands train all weights without a tuner; its others train adapters.
         const bool adapters = row.framework != "ms-swift" || row.form != "Megatron command" || signs.shows_one_of("lora lora_llm");
         const std::string_view job = job_shown(signs, adapters);
+        std::string layout = layout_shown(signs);
+        if (const std::string sharding = sharding_shown(signs, row.framework, job == "LoRA"); !sharding.empty())
+            layout += layout.empty() ? sharding : " " + sharding;
         return Recognised{.framework = std::string(row.framework),
                           .form = std::string(row.form),
                           .job = std::string(job),
                           .version = version_shown(signs, row.framework),
                           .model = model_shown(signs),
                           .adapters = job == "LoRA" ? adapters_shown(signs) : "",
-                          .layout = layout_shown(signs),
+                          .layout = std::move(layout),
                           .reason = std::string(row.reason),
                           .states_layout = row.states_layout};
     }
@@ -241,13 +271,19 @@ std::string refusal_of(const Recognised& found, std::string_view where) {
     std::string kind = found.version.empty() ? found.framework : fmt::format("{} {}", found.framework, found.version);
     kind += found.job.empty() ? fmt::format(" {}", found.form) : fmt::format(" {} ({})", found.form, found.job);
     const std::string reason = found.reason.empty() ? "" : fmt::format(": {}", found.reason);
-    const std::string model = found.model.empty() ? "NAME" : found.model;
+    const std::string preset(preset_with_layers_of(found.model));
+    const bool is_preset = !preset_of_hub_name(found.model).empty();
+    const std::string model = found.model.empty() ? "NAME" : is_preset ? found.model : preset.empty() ? "config.json" : preset;
+    const std::string stands = found.model.empty() || is_preset ? ""
+                               : preset.empty()                 ? fmt::format(" (config.json of {})", found.model)
+                                                                : fmt::format(" (for {})", named_with_layers(found.model));
     const std::string adapters = found.adapters.empty() ? "" : " --lora " + found.adapters;
     if (found.states_layout)
-        return fmt::format("{}: {}{}; its layout is read: name the model by --model {} next to the file", where, kind, reason, model);
+        return fmt::format("{}: {}{}; its layout is read: name the model by --model {} next to the file{}", where, kind, reason, model,
+                           stands);
     return fmt::format(
-        "{}: {}, which mgplan does not read{}; give its model and layout as options: mgplan simulate --world N --model {}{} {}", where,
-        kind, reason, model, adapters, found.layout.empty() ? "--tp N --pp N" : found.layout);
+        "{}: {}, which mgplan does not read{}; give its model and layout as options: mgplan simulate --world N --model {}{} {}{}", where,
+        kind, reason, model, adapters, found.layout.empty() ? "--tp N --pp N" : found.layout, stands);
 }
 
 }  // namespace mgplan::formats

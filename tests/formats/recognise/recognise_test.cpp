@@ -44,7 +44,7 @@ constexpr std::array kSeen{
          "--micro-batch 2 --seq 2048"},
     Seen{"torchtitan",
          "[model]\nname = \"llama3\"\nflavor = \"70B\"\n[training]\nseq_len = 8192\n[parallelism]\ntensor_parallel_degree = 8\n", "", "",
-         "--tp 8 --seq 8192"},
+         "--tp 8 --seq 8192 --sharding full"},
     Seen{"MaxText", "base_emb_dim: 4096\nbase_num_decoder_layers: 32\nici_tensor_parallelism: 4\n", "", "", "--tp 4"},
     Seen{"nanotron", "parallelism:\n  tp: 4\n  pp: 2\ntokens:\n  sequence_length: 4096\n", "", "", "--tp 4 --pp 2 --seq 4096"},
     Seen{"OLMo-core", R"({"model": {"_CLASS_": "olmo_core.nn.transformer.config.TransformerConfig", "d_model": 4096}})", "", "", ""},
@@ -55,7 +55,8 @@ constexpr std::array kSeen{
     Seen{"FlagScale", "defaults:\n  - train: 7b\nexperiment:\n  task:\n    type: train\naction: run\n", "", "", ""},
     Seen{"Megatron-Bridge", "model:\n  tensor_model_parallel_size: 4\ntrain:\n  micro_batch_size: 1\n", "", "", "--tp 4 --micro-batch 1"},
     Seen{"Hugging Face Accelerate", "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\nnum_processes: 8\n", "", "", ""},
-    Seen{"DeepSpeed", R"({"zero_optimization": {"stage": 3}, "train_micro_batch_size_per_gpu": 4})", "", "", "--micro-batch 4"},
+    Seen{"DeepSpeed", R"({"zero_optimization": {"stage": 3}, "train_micro_batch_size_per_gpu": 4})", "", "",
+         "--micro-batch 4 --sharding full"},
     Seen{"NeMo-RL", "eval:\n  num_tests_per_prompt: 1\ngeneration:\n  model_name: Qwen/Qwen2.5-Math-1.5B-Instruct\n", "",
          "Qwen/Qwen2.5-Math-1.5B-Instruct", ""},
     Seen{"LLaMA-Factory", "model_name_or_path: Qwen/Qwen3-4B\ninfer_backend: vllm\n", "", "Qwen/Qwen3-4B", ""},
@@ -74,6 +75,20 @@ TEST(Recognise, NamesFrameworkJobModelAndLayout) {
         EXPECT_EQ(seen->model, one.model) << one.text;
         EXPECT_EQ(seen->layout, one.layout) << one.text;
     }
+}
+
+TEST(Recognise, NamesTheShardingOfOtherEngines) {
+    const std::string axolotl = "base_model: meta-llama/Llama-3.1-8B\nsequence_len: 4096\n";
+    EXPECT_EQ(recognise(axolotl + "fsdp_version: 2\n")->layout, "--seq 4096 --sharding full");
+    EXPECT_EQ(recognise(axolotl + "deepspeed: deepspeed_configs/zero2.json\n")->layout, "--seq 4096 --sharding optimizer_gradients");
+    EXPECT_EQ(recognise(axolotl + "deepspeed: examples/ds_z3_offload.json\n")->layout, "--seq 4096 --sharding full");
+    EXPECT_EQ(recognise(axolotl + "adapter: qlora\nlora_r: 16\nfsdp_version: 2\n")->layout, "--seq 4096") << "no plan shards adapters";
+    EXPECT_EQ(recognise(axolotl + "adapter: qlora\nlora_r: 16\n")->adapters, "rank=16,base=nf4");
+}
+
+TEST(Recognise, AsksForTheConfigOfAModelWithoutAPreset) {
+    const std::string line = refusal_of(*recognise("base_model: some/Model-3B\nsequence_len: 4096\n"), "a.yml");
+    EXPECT_THAT(line, HasSubstr("--model config.json --seq 4096 (config.json of some/Model-3B)"));
 }
 
 TEST(Recognise, LeavesOtherTextsAlone) {
@@ -122,7 +137,7 @@ TEST(Recognise, RefusesInOneLineWithAWayThatWorks) {
     }
     EXPECT_THAT(
         refusal("base_model: NousResearch/Llama-3.2-1B\nadapter: lora\nlora_r: 16\nlora_alpha: 32\nmicro_batch_size: 2\n", "lora.yml"),
-        HasSubstr("--model NousResearch/Llama-3.2-1B --lora rank=16,alpha=32 --micro-batch 2"));
+        HasSubstr("--model llama3.2-1b --lora rank=16,alpha=32 --micro-batch 2 (for NousResearch/Llama-3.2-1B"));
     EXPECT_THAT(refusal("[a]\nb = 1\n", "x.toml"), HasSubstr("x.toml")) << "a TOML file of nobody that is known";
 }
 
