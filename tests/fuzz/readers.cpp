@@ -18,6 +18,7 @@
 #include "cli/parameter_file.hpp"
 #include "formats/hugging_face/hugging_face.hpp"
 #include "formats/megatron/bridge_config.hpp"
+#include "formats/megatron/bridge_launch.hpp"
 #include "formats/megatron/launch_record.hpp"
 #include "formats/megatron/logged_arguments.hpp"
 #include "formats/megatron/megatron_arguments.hpp"
@@ -81,6 +82,15 @@ void read_launch_script(std::string_view bytes) {
 void read_bridge_config(std::string_view bytes) {
     const auto job = formats::read_bridge_config(bytes, "input");
     expect_same_again(job.model, model_to_json, model_from_json);
+}
+
+/// A script that starts a recipe of Megatron-Bridge.
+void read_bridge_launch(std::string_view bytes) {
+    const formats::ScriptInputs inputs{.arguments = std::nullopt, .variables = {}, .model_is_given = true};
+    const auto launch = formats::read_bridge_launch(formats::argument_words(bytes, "input", "", inputs).words, "input");
+    if (!launch) throw ConfigError("names no recipe");
+    expect(!launch->recipe.empty(), "a launch without a recipe");
+    expect(launch->overrides.size() < 20000, "overrides without bound");
 }
 
 void read_launch_record(std::string_view bytes) {
@@ -245,6 +255,7 @@ void read_indexed_dataset(std::string_view bytes) {
 
 constexpr std::array kReaders{
     Reader{"bridge_config", read_bridge_config},
+    Reader{"bridge_launch", read_bridge_launch},
     Reader{"checkpoint_manifest", read_checkpoint_manifest},
     Reader{"checkpoint_slice", read_checkpoint_slice},
     Reader{"cluster", read_cluster},
