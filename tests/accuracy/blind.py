@@ -110,7 +110,8 @@ def predict(mgplan, records, words_of=simulate_words, figures_of=time_and_fit):
                 return {"refused": True}
             if done.returncode not in (0, OVER_LIMIT, CANNOT_SAY):
                 raise RuntimeError(f"{record['id']}: exit {done.returncode}: {done.stderr.strip()[:300]}")
-            return figures_of(json.loads(done.stdout)["predicted"])
+            said = json.loads(done.stdout)
+            return figures_of(said.get("predicted", said))
         return dict(zip((record["id"] for record in records), pool.map(simulate, enumerate(records))))
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Published runs of fine-tuning (all weights, and adapters) beside what mgplan predicts: step time and memory, by job and training stack.
+"""Published runs of fine-tuning (all weights, and adapters) and of RL beside what mgplan predicts: step time and memory, by job and stack.
 
     post.py check            every record has a prediction frozen before it was added (as blind.py); exit 1 and a line for each that has not
     post.py freeze MGPLAN    predicts the records that have none, with the binary of the commit that is checked out
@@ -34,6 +34,9 @@ def words_of(record, path):
 
 
 def figures_of(predicted):
+    """Of a command that predicts one iteration, and of mgplan rl, which states no interval."""
+    if "step_seconds" in predicted:
+        return {"seconds": predicted["step_seconds"], "fits": predicted["fits"]}
     memory = predicted["memory"]
     return {**blind.time_and_fit(predicted), "allocated_bytes": memory["framework_bytes"], "reserved_bytes": memory["reserved_bytes"]}
 
@@ -60,7 +63,7 @@ class Errors:
         whole = [(record, predictions[record["id"]]) for record in records if "refused" not in predictions[record["id"]]]
         self.refused = len(records) - len(whole)
         self.time = [said["seconds"] / record["seconds"] - 1 for record, said in whole if record.get("counts_time")]
-        self.inside = [said["interval_seconds"][0] <= record["seconds"] <= said["interval_seconds"][1] for record, said in whole if record.get("counts_time")]
+        self.inside = [said["interval_seconds"][0] <= record["seconds"] <= said["interval_seconds"][1] for record, said in whole if record.get("counts_time") and "interval_seconds" in said]
         self.memory = [said[record["memory_kind"] + "_bytes"] / record["bytes"] - 1 for record, said in whole if "memory_kind" in record]
         self.fits = [said["fits"] for record, said in whole if record.get("counts_fit")]
 
@@ -100,8 +103,8 @@ def section(all_of, today):
     shared, shared_frozen = of_blind_set()
     records, frozen = [*all_of.records, *shared], {**all_of.frozen, **shared_frozen}
     commits = sorted({all_of.frozen[record["id"]]["commit"] for record in all_of.records})
-    return ["## Fine-tuning", "",
-            f"{len(records)} published runs (tests/accuracy/post): sft trains all weights, lora adapters, qlora adapters of\nweights in 4 bits. Their predictions were frozen at commit {', '.join(commits)}, before they were used:", "",
+    return ["## Fine-tuning and RL", "",
+            f"{len(records)} published runs (tests/accuracy/post): sft trains all weights, lora adapters, qlora adapters of\nweights in 4 bits, grpo is a step of RL. Their predictions were frozen at commit {', '.join(commits)}, before they were used:", "",
             *table(records, frozen), "", "The same runs, predicted by the commit above:", "", *table(records, today), "",
             f"Left out are {sum(line['rows'] for line in left_out())} rows that were collected with them, by kind and by what the source states, never by result:", "", *left_out_table(left_out()), ""]
 
