@@ -62,7 +62,7 @@ class Errors:
     def __init__(self, records, predictions):
         whole = [(record, predictions[record["id"]]) for record in records if "refused" not in predictions[record["id"]]]
         self.refused = len(records) - len(whole)
-        self.time = [said["seconds"] / record["seconds"] - 1 for record, said in whole if record.get("counts_time")]
+        self.time = [said["seconds"] / record["seconds"] - 1 for record, said in whole if record.get("counts_time") and said["seconds"]]
         self.inside = [said["interval_seconds"][0] <= record["seconds"] <= said["interval_seconds"][1] for record, said in whole if record.get("counts_time") and "interval_seconds" in said]
         self.memory = [said[record["memory_kind"] + "_bytes"] / record["bytes"] - 1 for record, said in whole if "memory_kind" in record]
         self.fits = [said["fits"] for record, said in whole if record.get("counts_fit")]
