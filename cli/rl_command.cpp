@@ -47,9 +47,9 @@ public:
         options_.texts(
             "role", given_, "ROLE=MODEL[,KEY=VALUE...]",
             "actor, reference, critic, reward or rollout, repeatable. Keys: gpus (of its own; default: shared with the trainer), "
-            "shared, precision, offload (auto, none, optimizer, all), tp, cp, ep, etp, pp, vpp, micro_batch; of rollout engine "
+            "shared, precision, offload (auto, none, optimizer, all), tp, cp, ep, etp, pp, vpp, micro_batch, recompute; of rollout engine "
             "(vllm, sglang), tp, dp, ep, utilization, kv_bytes, kv_precision, sleep (1, 2), graphs (counted, uncounted, none), "
-            "batched_tokens, sequences. reference=none: no reference (default: actor, its reference, rollout)");
+            "async_scheduling (yes, no), batched_tokens, sequences. reference=none: no reference (default: actor, its reference, rollout)");
         options_.flag("async", async_, "the rollout generates the next step's responses while the trainer works, on GPUs of its own");
         options_.real("rollout-tokens-per-second", rate_, 0, 1e9,
                       "tokens that a GPU of the rollout generates a second, as measured (default: 0, a roofline)");
@@ -156,6 +156,13 @@ planner::TrainedRole RlRun::trained(const RoleOption& role, const std::string& p
         search.settle_ranking(false);
         made.workload = search.resolved().workload;
         made.space = values.space;
+        // Packs of responses differ in their lengths, and a graph replays one.
+        made.space.cuda_graphs = {};
+        made.space.more_cuda_graphs.clear();
+        if (role.recompute) {
+            made.space.recompute = {*role.recompute};
+            made.space.recompute_blocks = false;
+        }
         made.ranking = search.ranking();
         made.ranking.progress = {};
         made.ranking.replaying = {};
@@ -200,6 +207,7 @@ void RlRun::settle() {
     simulator::EngineSettings& engine = job_.rollout.engine;
     engine.engine = rollout.engine;
     engine.graphs = rollout.graphs;
+    engine.schedules_ahead = rollout.schedules_ahead;
     engine.layout = {rollout.tp.value_or(1), rollout.dp.value_or(1), rollout.ep.value_or(1) > 1};
     engine.utilisation = rollout.utilization;
     engine.cache_bytes = rollout.cache_bytes;

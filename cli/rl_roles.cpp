@@ -78,6 +78,11 @@ const std::vector<Key>& keys() {
         size_key("pp", trained, &RoleOption::pp),
         size_key("vpp", trained, &RoleOption::vpp),
         size_key("micro_batch", trained, &RoleOption::micro_batch),
+        {"recompute", trained,
+         [](RoleOption& role, const std::string& field, const std::string& value, Problems& problems) {
+             role.recompute = parse_recompute(value);
+             if (!role.recompute) problems.add("{} = '{}' is not known; use none, selective or full", field, value.substr(0, 40));
+         }},
         size_key("dp", engine, &RoleOption::dp),
         {"precision",
          {actor, critic, rollout},
@@ -123,6 +128,12 @@ const std::vector<Key>& keys() {
          [](RoleOption& role, const std::string& field, const std::string& value, Problems& problems) {
              if (value != "bf16" && value != "fp8") problems.add("{} = '{}' is not known; use bf16 or fp8", field, value.substr(0, 40));
              role.fp8_cache = value == "fp8";
+         }},
+        {"async_scheduling", engine,
+         [](RoleOption& role, const std::string& field, const std::string& value, Problems& problems) {
+             if (value != "yes" && value != "no")
+                 problems.add("{} = '{}' is neither yes nor no; use one of these", field, value.substr(0, 40));
+             role.schedules_ahead = value == "yes";
          }},
         size_key("batched_tokens", engine, &RoleOption::batched_tokens),
         size_key("sequences", engine, &RoleOption::sequences),

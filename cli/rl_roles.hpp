@@ -20,12 +20,13 @@ struct RoleOption {
     std::optional<std::int64_t> gpus;
     std::optional<std::int64_t> tp, cp, ep, etp, pp, vpp, micro_batch, dp;
     planner::RlOffload offload = planner::RlOffload::automatic;
+    std::optional<Recompute> recompute;
     // Rollout alone:
     simulator::RolloutEngine engine = simulator::RolloutEngine::vllm;
     simulator::EngineGraphs graphs = simulator::EngineGraphs::counted;
     std::optional<double> utilization;
     std::optional<std::int64_t> cache_bytes, batched_tokens, sequences;
-    bool fp8_cache = false, keeps_weights = false;
+    bool fp8_cache = false, keeps_weights = false, schedules_ahead = true;
 };
 
 /// Reads all of them; problems are added.

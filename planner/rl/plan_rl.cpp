@@ -142,6 +142,13 @@ std::optional<Trained> RlPlanner::train(const TrainedRole& role, std::int64_t gp
     const double packed = responses * mean / static_cast<double>(work.batch.sequence);
     const auto whole = std::max<std::int64_t>(1, std::llround(std::ceil(packed)));
     work.batch.global_batch = suiting_batch(whole, gpus).value_or(whole);
+    // Packs that a pinned layout does not divide are rounded up, as trainers add empty ones.
+    const auto pinned = [](const std::vector<std::int64_t>& axis) { return axis.size() == 1 ? axis.front() : 0; };
+    const std::int64_t ranks = pinned(role.space.tp) * pinned(role.space.cp) * pinned(role.space.pp);
+    if (ranks > 0 && gpus % ranks == 0) {
+        const std::int64_t multiple = gpus / ranks * std::max<std::int64_t>(pinned(role.space.micro_batch), 1);
+        work.batch.global_batch = (work.batch.global_batch + multiple - 1) / multiple * multiple;
+    }
     if (batch.mean_response < static_cast<double>(batch.response)) work.batch.lengths = {{std::llround(mean)}, {1.0}};
     RankingOptions ranking = role.ranking;
     ranking.headroom_bytes = job_.headroom_bytes;
@@ -252,7 +259,8 @@ std::optional<Rollout> RlPlanner::roll_out(std::int64_t gpus, const EngineSettin
     rollout.groups = gpus / engine.layout.tp;
     const auto share = [&](std::int64_t count) { return (count + rollout.groups - 1) / rollout.groups; };
     const simulator::GenerationLoad load{share(batch.sequences()), share(batch.prompts), batch.prompt, batch.response, batch.mean_response};
-    rollout.running = simulator::concurrency(size, rollout.memory, load, simulator::sequences_of(engine, cluster_));
+    const std::int64_t most = simulator::sequences_of(engine, cluster_);
+    rollout.running = simulator::concurrency(size, rollout.memory, load, most);
     if (rollout.running < 1) return {};
     if (rollout.memory.peak() + others > cluster_.memory_bytes) return {};
     if (job_.rollout.tokens_per_second) {
@@ -261,7 +269,8 @@ std::optional<Rollout> RlPlanner::roll_out(std::int64_t gpus, const EngineSettin
         rollout.generation.seconds = tokens_of_step / (*job_.rollout.tokens_per_second * static_cast<double>(gpus));
         rollout.generation.running = std::min(rollout.running, load.sequences);
     } else {
-        rollout.generation = generation_time(model_, engine, cluster_, calibration_, load, rollout.running);
+        rollout.generation =
+            generation_time(model_, engine, cluster_, calibration_, load, simulator::started_together(size, rollout.memory, load, most));
     }
     return rollout;
 }

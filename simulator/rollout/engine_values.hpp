@@ -39,6 +39,7 @@ struct EngineSettings {
     bool fp8_weights = false;                 ///< linear layers in 8 bits, with a scale for each 128 x 128 block
     bool fp8_cache = false;
     EngineGraphs graphs = EngineGraphs::counted;
+    bool schedules_ahead = true;                 ///< prepares the next step while the GPU works: vLLM's async_scheduling, on from 0.14
     std::optional<std::int64_t> batched_tokens;  ///< of a prefill: vLLM's max_num_batched_tokens, SGLang's chunked prefill
     std::optional<std::int64_t> sequences;       ///< that run at once: vLLM's max_num_seqs
 };

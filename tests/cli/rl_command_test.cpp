@@ -52,6 +52,39 @@ TEST(Rl, AnEngineThatKeepsItsWeightsMovesThemBothWays) {
     EXPECT_GT(kept["host_bytes_per_node"], dropped["host_bytes_per_node"]);
 }
 
+/// vLLM issue 10634: the GPU waits 5 to 6 ms between two steps of decoding.
+TEST(Rl, AnEngineThatDoesNotScheduleAheadWaitsAfterEachStep) {
+    const auto rollout = [](const std::string& more) {
+        return planned("--role rollout=gpus=8,tp=1" + more)["phases"][0]["seconds"].get<double>();
+    };
+    EXPECT_NEAR(rollout(",async_scheduling=no") - rollout(",async_scheduling=yes"), 2048 * 5.5e-3, 1e-3) << "a step for each token";
+    EXPECT_EQ(rollout(""), rollout(",async_scheduling=yes"));
+}
+
+/// 32 sequences of 4,096 tokens and a quarter of it on average end one by one, so that a cache for 13 of full length holds all of them.
+TEST(Rl, ShorterResponsesLeaveTheirPagesToOthers) {
+    const auto rollout = [](const std::string& bytes) {
+        const std::string words =
+            "rl --world 16 --model llama3.1-8b --prompts 32 --samples 8 --prompt 128 --response 3968 --mean-response 992 ";
+        return Json::parse(say(words + "--role rollout=gpus=8,tp=1,kv_bytes=" + bytes + " --format json").out);
+    };
+    const Json tight = rollout("7GiB"), ample = rollout("30GiB");
+    EXPECT_EQ(tight["concurrency"], 8 * 14) << "of full length";
+    EXPECT_EQ(tight["phases"][0]["seconds"], ample["phases"][0]["seconds"]);
+    EXPECT_LT(ample["phases"][0]["seconds"], rollout("1GiB")["phases"][0]["seconds"]);
+}
+
+TEST(Rl, TheTrainersLayoutIsThatOfItsRole) {
+    const std::string role = "--role actor=tp=1,cp=1,pp=2,vpp=1,micro_batch=1,recompute=";
+    const Json full = planned(role + "full")["roles"]["actor"]["layout"], none = planned(role + "none")["roles"]["actor"]["layout"];
+    EXPECT_EQ(full["recompute"], "full");
+    EXPECT_EQ(none["recompute"], "none");
+    EXPECT_TRUE(full["cuda_graphs"].empty()) << "packs differ in their lengths";
+    EXPECT_EQ(say(kJob + role + "some").code, kBadInput);
+    const Said uneven = say("rl --world 16 --model llama3.1-8b --prompts 9 --samples 3 --response 1k " + role + "full --format json");
+    EXPECT_EQ(uneven.code, kDone) << "27 packs on 8 ranks: " << uneven.err;
+}
+
 /// GPUs of a split that the stated engine does not divide are passed over.
 TEST(Rl, AStatedEngineIsSplitInWholeEngines) {
     const Json answer = Json::parse(say("rl --world 8 --model llama3-8b --prompts 8 --response 1k --role rollout=tp=4 --format json").out);
