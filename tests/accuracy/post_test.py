@@ -36,6 +36,14 @@ class Tables(unittest.TestCase):
         self.assertEqual([round(each, 6) for each in errors.memory], [0.25, -0.2])
         self.assertEqual((errors.inside, errors.fits, errors.refused), ([True], [True, False], 1))
 
+    def test_a_step_of_rl_has_no_interval(self):
+        figures = post.figures_of({"step_seconds": 12.0, "fits": True})
+        self.assertEqual(figures, {"seconds": 12.0, "fits": True})
+        records = [record("a", job="grpo", seconds=10.0, counts_time=True, counts_fit=True), record("b", job="grpo", seconds=10.0, counts_time=True, counts_fit=True)]
+        errors = post.Errors(records, {"a": figures, "b": post.figures_of({"step_seconds": None, "fits": False})})
+        self.assertEqual([round(each, 6) for each in errors.time], [0.2])
+        self.assertEqual((errors.inside, errors.fits), ([], [True, False]))
+
     def test_jobs_come_before_their_stacks(self):
         records = [record("a", seconds=10.0, counts_time=True), record("b", stack="prime-rl", seconds=10.0, counts_time=True), record("c", job="lora")]
         lines = post.table(records, {"a": said(9.0), "b": said(12.0), "c": said()})
@@ -57,7 +65,7 @@ class Tables(unittest.TestCase):
 class Records(unittest.TestCase):
     def test_every_record_names_what_it_counts(self):
         for one in blind.Records(post.FOLDER).records:
-            self.assertIn(one["job"], ("sft", "lora", "qlora"))
+            self.assertIn(one["job"], ("sft", "lora", "qlora", "grpo"))
             self.assertEqual("seconds" in one, bool(one.get("counts_time")), one["id"])
             self.assertEqual("bytes" in one, "memory_kind" in one, one["id"])
             self.assertTrue(one.get("counts_time") or "bytes" in one, one["id"])
