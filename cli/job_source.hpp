@@ -26,8 +26,8 @@ void add_source_problems(const WorkloadOptions& values, Problems& problems);
 /// line.
 [[nodiscard]] std::string settle_source(const std::string& path, WorkloadOptions& values);
 
-/// The launch of a recipe of Megatron-Bridge that a script starts; nothing for other files. Throws ConfigError for a launch that the recipe's
-/// script refuses.
+/// The launch of a recipe of Megatron-Bridge that a script starts; nothing for other files. Throws ConfigError for a launch that the
+/// recipe's script refuses.
 [[nodiscard]] std::optional<formats::BridgeLaunch> bridge_launch_in(const std::string& path, const WorkloadOptions& values);
 
 struct SourcedJob {

@@ -219,7 +219,8 @@ private:
         if (!sections_.on("checkpoint", "save") && !sections_.on("checkpoint", "load"))
             leave_out("--ckpt-format", "checkpoint.ckpt_format");
         if (sections_.on("ddp", "overlap_param_gather") && !sections_.on("ddp", "overlap_grad_reduce")) {
-            // Without overlapped reduction a buffer is one bucket (distributed_data_parallel.py): a chunk's first layer waits for all of it.
+            // Without overlapped reduction a buffer is one bucket (distributed_data_parallel.py): a chunk's first layer waits for all of
+            // it.
             leave_out("--overlap-param-gather", "ddp.overlap_param_gather");
             not_computed_.push_back({"ddp.overlap_param_gather", "parameters of a whole chunk gathered at once", Decides::nothing});
         }

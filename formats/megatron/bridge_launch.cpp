@@ -179,7 +179,7 @@ public:
 
     std::optional<BridgeLaunch> launch() {
         std::string model = value("model_recipe_name");
-        if (model.empty() && given("model_name") && given("model_size"))
+        if (model.empty() && given("model_name") && given("model_size") && given("gpu") && given("num_gpus"))
             model = fmt::format("{}_{}", value("model_name"), value("model_size"));
         if (model.empty()) return std::nullopt;
         for (const std::string_view option : {"gpu", "num_gpus"}) {

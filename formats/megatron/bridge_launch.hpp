@@ -17,9 +17,9 @@ struct BridgeLaunch {
     std::vector<std::string> notes;      ///< sentences on facts that only a run of the script would reveal
 };
 
-/// The launch of a command's words; nothing where they name no recipe. Rules of scripts/performance (megatron-bridge 067f987d): run_script.py
-/// (choice of the recipe), utils/overrides.py (set_user_overrides, set_post_overrides), argument_parser.py. Throws ConfigError for values
-/// that the script refuses, MissingFactError for options that are not read or whose values are not known.
+/// The launch of a command's words; nothing where they name no recipe. Rules of scripts/performance (megatron-bridge 067f987d):
+/// run_script.py (choice of the recipe), utils/overrides.py (set_user_overrides, set_post_overrides), argument_parser.py. Throws
+/// ConfigError for values that the script refuses, MissingFactError for options that are not read or whose values are not known.
 [[nodiscard]] std::optional<BridgeLaunch> read_bridge_launch(std::span<const std::string> words, const std::string& where);
 
 }  // namespace mgplan::formats

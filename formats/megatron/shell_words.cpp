@@ -253,7 +253,7 @@ std::string WordScanner::word() {
             word += text_[at_ + 1];
             at_ += 2;
         } else if (c == '`' || text_.substr(at_, 2) == "$(" || text_.substr(at_, 2) == "${") {
-            has_command |= text_[at_ + 1] != '{';
+            has_command |= !text_.substr(at_).starts_with("${");
             const std::size_t length = std::max<std::size_t>(substitution_length(text_.substr(at_, kValueLimit)), 1);
             open += text_.substr(at_, length);
             at_ += length;

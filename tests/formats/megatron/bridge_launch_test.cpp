@@ -45,6 +45,7 @@ TEST(BridgeLaunch, IsThatOfTheRecipeItNames) {
     ASSERT_TRUE(found);
     EXPECT_EQ(found->recipe, "vanilla_gpt_pretrain");
     EXPECT_THAT(found->overrides, ElementsAre("train.micro_batch_size=2"));
+    EXPECT_FALSE(read_bridge_launch(words_of("--model_name gpt --model_size 7b"), "run.sh")) << "another program's";
     EXPECT_FALSE(read_bridge_launch(words_of("--num-layers 32 --hidden-size 4096"), "run.sh"));
 }
 
