@@ -15,6 +15,7 @@
 #include "formats/hugging_face/hugging_face.hpp"
 #include "formats/megatron/bridge_config.hpp"
 #include "formats/megatron/megatron_arguments.hpp"
+#include "formats/megatron/shell_command.hpp"
 #include "formats/recognise/recognise.hpp"
 #include "formats/trainer_source.hpp"
 #include "plan/json/model_json.hpp"
