@@ -49,7 +49,8 @@ public:
             "actor, reference, critic, reward or rollout, repeatable. Keys: gpus (of its own; default: shared with the trainer), "
             "shared, precision, offload (auto, none, optimizer, all), tp, cp, ep, etp, pp, vpp, micro_batch, recompute; of rollout engine "
             "(vllm, sglang), tp, dp, ep, utilization, kv_bytes, kv_precision, sleep (1, 2), graphs (counted, uncounted, none), "
-            "async_scheduling (yes, no), batched_tokens, sequences. reference=none: no reference (default: actor, its reference, rollout)");
+            "sampler (selects, sorts), async_scheduling (yes, no), batched_tokens, sequences. reference=none: no reference (default: "
+            "actor, its reference, rollout)");
         options_.flag("async", async_, "the rollout generates the next step's responses while the trainer works, on GPUs of its own");
         options_.real("rollout-tokens-per-second", rate_, 0, 1e9,
                       "tokens that a GPU of the rollout generates a second, as measured (default: 0, a roofline)");
@@ -207,6 +208,7 @@ void RlRun::settle() {
     simulator::EngineSettings& engine = job_.rollout.engine;
     engine.engine = rollout.engine;
     engine.graphs = rollout.graphs;
+    engine.sampler = rollout.sampler;
     engine.schedules_ahead = rollout.schedules_ahead;
     engine.layout = {rollout.tp.value_or(1), rollout.dp.value_or(1), rollout.ep.value_or(1) > 1};
     engine.utilisation = rollout.utilization;

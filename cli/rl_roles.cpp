@@ -113,6 +113,10 @@ const std::vector<Key>& keys() {
          [](RoleOption& role, const std::string& field, const std::string& value, Problems& problems) {
              read_word(role.graphs, field, value, problems);
          }},
+        {"sampler", engine,
+         [](RoleOption& role, const std::string& field, const std::string& value, Problems& problems) {
+             read_word(role.sampler, field, value, problems);
+         }},
         {"utilization", engine,
          [](RoleOption& role, const std::string& field, const std::string& value, Problems& problems) {
              role.utilization = parse_real(value);

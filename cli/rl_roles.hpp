@@ -24,6 +24,7 @@ struct RoleOption {
     // Rollout alone:
     simulator::RolloutEngine engine = simulator::RolloutEngine::vllm;
     simulator::EngineGraphs graphs = simulator::EngineGraphs::counted;
+    simulator::EngineSampler sampler = simulator::EngineSampler::selects;
     std::optional<double> utilization;
     std::optional<std::int64_t> cache_bytes, batched_tokens, sequences;
     bool fp8_cache = false, keeps_weights = false, schedules_ahead = true;

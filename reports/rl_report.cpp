@@ -114,7 +114,7 @@ std::string rl_text(const RlReport& report) {
     text += assumed_text(report.assumed) + answer_text(plan);
     if (!plan.phases.empty()) text += "\n" + phases_text(plan) + "\n";
     text += roles_text(plan) + engine_text(plan) + split_text(plan);
-    text += in_lines(fmt::format("GiB: of the fullest GPU. {}weight sync: links alone, at least this long.\n",
+    text += in_lines(fmt::format("GiB: of the fullest GPU. {}weight sync: links, or the loading of each tensor.\n",
                                  plan.measured_rate ? "rollout: the measured rate; "
                                                     : "rollout: a roofline without the engine's scheduler and sampler, at "
                                                       "least this long; "),

@@ -300,7 +300,8 @@ std::optional<Rollout> RlPlanner::roll_out(std::int64_t gpus, const Trained* act
 double RlPlanner::sync_seconds(const Trained& actor, const Rollout& rollout, std::int64_t gpus, bool shared) const {
     constexpr double kBf16 = 2;
     const SyncedWeights weights{kBf16 * static_cast<double>(total_parameters(job_.actor.workload.model)),
-                                static_cast<double>(rollout.memory.weights), actor.plan.layout.sizes.world, gpus};
+                                static_cast<double>(rollout.memory.weights), actor.plan.layout.sizes.world, gpus,
+                                published_tensors(model_)};
     return shared ? shared_sync_seconds(weights, actor.plan.layout, cluster_, calibration_)
                   : separate_sync_seconds(weights, actor.plan.layout, cluster_, calibration_);
 }

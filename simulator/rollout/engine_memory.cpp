@@ -45,10 +45,11 @@ double repeated_kv_bytes(const Attention& attention, std::int64_t hidden, const 
     return beyond * 2 * static_cast<double>(attention.head_dim * hidden) * (settings.fp8_weights ? 1 : 2);
 }
 
-/// Bytes that one token of a prefill holds at the widest point of a layer: the residual stream, the input and the output of the half, and
-/// what it computes between them.
-std::int64_t widest_token(const Layer& layer, std::int64_t hidden, const EngineLayout& layout) {
+/// Bytes that a prefill holds at the widest point of a layer: the residual stream, the input and the output of the half, and what it
+/// computes between them.
+std::int64_t widest_bytes(const Layer& layer, std::int64_t hidden, const EngineLayout& layout, std::int64_t tokens) {
     constexpr std::int64_t kBf16 = 2, kStreams = 3;
+    constexpr std::int64_t kRoutedAtOnce = 32768;  // VLLM_FUSED_MOE_CHUNK_SIZE, vllm/envs.py
     const std::int64_t tp = layout.tp;
     std::int64_t widest = 0;
     if (const auto* attention = mixer_as<Attention>(layer)) {
@@ -60,13 +61,40 @@ std::int64_t widest_token(const Layer& layer, std::int64_t hidden, const EngineL
                  latent->kv_lora_rank;
     }
     if (const auto* mlp = feed_forward_as<Mlp>(layer)) widest = std::max(widest, (mlp->gated ? 3 : 2) * mlp->width / tp);
+    widest *= tokens;
     if (const auto* mixture = feed_forward_as<Mixture>(layer)) {
-        // fused_moe.py: gate and up share a buffer with the down projection's output; the activation has one of its own.
+        // fused_moe.py: gate and up share a buffer with the down projection's output; the activation has one of its own. Experts that are
+        // divided over dp take the tokens of all its ranks, in a buffer each for their input and their output (all2all.py).
         const std::int64_t ffn = layout.expert_parallel ? mixture->expert_ffn : mixture->expert_ffn / tp;
         const std::int64_t first = (mixture->gated ? 2 : 1) * ffn;
-        widest = std::max(widest, mixture->top_k * (std::max(first, hidden) + ffn) + (mixture->gated ? 3 : 2) * mixture->shared_ffn / tp);
+        const std::int64_t routed = layout.expert_parallel ? tokens * layout.dp : tokens;
+        const std::int64_t gathered = routed > tokens ? 2 * routed * hidden : 0;
+        widest = std::max(widest, gathered + std::min(routed, kRoutedAtOnce) * mixture->top_k * (std::max(first, hidden) + ffn) +
+                                      tokens * (mixture->gated ? 3 : 2) * mixture->shared_ffn / tp);
     }
-    return kBf16 * (kStreams * hidden + widest);
+    return kBf16 * (kStreams * tokens * hidden + widest);
+}
+
+/// Sequences of SGLang's largest CUDA graph on cards of 60 to 160 GB, and what it reserves for each (server_args.py,
+/// _handle_gpu_memory_settings).
+std::int64_t largest_graph_of_sglang(const EngineLayout& layout) {
+    return layout.tp < 4 ? 256 : 512;
+}
+constexpr std::int64_t kGraphOfSglang = 2 << 20;
+
+/// Sequences whose tokens are sampled at once. SGLang's bound of its scheduler is far above what its cache holds; those of its largest
+/// CUDA graph are taken.
+std::int64_t sampled_at_once(const EngineSettings& settings, std::int64_t sequences, std::int64_t tokens) {
+    return std::min(sequences, settings.engine == RolloutEngine::vllm ? tokens : largest_graph_of_sglang(settings.layout));
+}
+
+/// Bytes of a logit in the sampler: in 16 bits, in fp32, and the probability. Sorting takes in place of the probability the sorted value
+/// and its index in 64 bits (torch.sort), the indices that it sorts (ATen's Sort.cu, segmented_sort_pairs) and a second buffer of both for
+/// the passes of the radix sort (cub).
+std::int64_t logit_bytes(const EngineSettings& settings) {
+    constexpr std::int64_t kBf16 = 2, kFp32 = 4, kIndex = 8;
+    const std::int64_t sorted = kFp32 + kIndex;
+    return kBf16 + kFp32 + (settings.sampler == EngineSampler::sorts ? sorted + kIndex + sorted : kFp32);
 }
 
 /// Kernel nodes of one decoding step in a CUDA graph: for each layer two norms, the products, the attention, the activation and two
@@ -91,7 +119,7 @@ std::int64_t captured_sizes(std::int64_t sequences, std::int64_t tokens) {
 /// SGLang's own default of the fraction: it reserves for activations and CUDA graphs (server_args.py, _handle_gpu_memory_settings).
 double sglang_fraction(const EngineSettings& settings, const ClusterSpec& cluster, std::int64_t chunk) {
     const auto tp = static_cast<double>(settings.layout.tp);
-    const double graphs = settings.layout.tp < 4 ? 256 : 512;
+    const auto graphs = static_cast<double>(largest_graph_of_sglang(settings.layout));
     double reserved_mb = 512 + 1.5 * static_cast<double>(std::max<std::int64_t>(chunk, 2048)) + tp / 8 * 1024 + 2 * graphs;
     if (cluster.memory_bytes > 60 * kGiB) reserved_mb = std::max(reserved_mb, 10.0 * 1024);
     return 1 - reserved_mb * 1048576 / static_cast<double>(cluster.memory_bytes);
@@ -165,16 +193,18 @@ EngineMemory engine_memory(const Model& model, const EngineSettings& settings, c
     EngineMemory memory;
     memory.weights = engine_weight_bytes(model, settings);
     for (const Layer& layer : model.kinds)
-        memory.activations = std::max(memory.activations, tokens * widest_token(layer, model.hidden, settings.layout));
-    // The sampler: logits of all ranks in 16 bits, then in fp32, and their softmax.
-    constexpr std::int64_t kLogitBytes = 2 + 4 + 4;
-    memory.activations = std::max(memory.activations, std::min(sequences, tokens) * model.embedding.vocab * kLogitBytes);
+        memory.activations = std::max(memory.activations, widest_bytes(layer, model.hidden, settings.layout, tokens));
+    // The sampler takes the logits of all ranks.
+    memory.activations =
+        std::max(memory.activations, sampled_at_once(settings, sequences, tokens) * model.embedding.vocab * logit_bytes(settings));
     const GridAxis tensor_ranks{Axis::tp, settings.layout.gpus(), 1};
     const GroupPath path = group_path(std::span(&tensor_ranks, 1), cluster, calibration);
     memory.outside = calibration.module_bytes + communicator_bytes(path, {.gathers = true, .large_reduces = true}, cluster);
     memory.context = calibration.driver_bytes;
     if (settings.graphs != EngineGraphs::none)
-        memory.graphs = captured_sizes(sequences, tokens) * kernel_nodes(model) * calibration.graph_node_bytes;
+        memory.graphs = settings.engine == RolloutEngine::sglang
+                            ? largest_graph_of_sglang(settings.layout) * kGraphOfSglang
+                            : captured_sizes(sequences, tokens) * kernel_nodes(model) * calibration.graph_node_bytes;
     const auto total = static_cast<double>(cluster.memory_bytes);
     const double own_default = settings.engine == RolloutEngine::vllm ? 0.9 : sglang_fraction(settings, cluster, tokens);
     // A default on a shared card takes at most the free bytes, in whole hundredths.

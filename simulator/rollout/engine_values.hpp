@@ -30,6 +30,13 @@ constexpr auto words_of(EngineGraphs /*type*/) {
     return std::array<std::string_view, 3>{"counted", "uncounted", "none"};
 }
 
+/// How the sampler finds the most probable tokens of all logits: by kernels that select them (vLLM since PR 33538 of February 2026), or by
+/// sorting (before).
+enum class EngineSampler : std::uint8_t { selects, sorts };
+constexpr auto words_of(EngineSampler /*type*/) {
+    return std::array<std::string_view, 2>{"selects", "sorts"};
+}
+
 /// An engine's settings. Those left open have the engine's own defaults.
 struct EngineSettings {
     RolloutEngine engine = RolloutEngine::vllm;
@@ -39,6 +46,7 @@ struct EngineSettings {
     bool fp8_weights = false;                 ///< linear layers in 8 bits, with a scale for each 128 x 128 block
     bool fp8_cache = false;
     EngineGraphs graphs = EngineGraphs::counted;
+    EngineSampler sampler = EngineSampler::selects;
     bool schedules_ahead = true;                 ///< prepares the next step while the GPU works: vLLM's async_scheduling, on from 0.14
     std::optional<std::int64_t> batched_tokens;  ///< of a prefill: vLLM's max_num_batched_tokens, SGLang's chunked prefill
     std::optional<std::int64_t> sequences;       ///< that run at once: vLLM's max_num_seqs

@@ -36,7 +36,8 @@ def words_of(record, path):
 def figures_of(predicted):
     """Of a command that predicts one iteration, and of mgplan rl, which states no interval."""
     if "step_seconds" in predicted:
-        return {"seconds": predicted["step_seconds"], "fits": predicted["fits"]}
+        return {"seconds": predicted["step_seconds"], "fits": predicted["fits"], "sync_seconds": predicted.get("weight_sync_seconds"),
+                "cache_bytes": predicted.get("kv_bytes")}
     memory = predicted["memory"]
     return {**blind.time_and_fit(predicted), "allocated_bytes": memory["framework_bytes"], "reserved_bytes": memory["reserved_bytes"]}
 
@@ -62,9 +63,11 @@ class Errors:
     def __init__(self, records, predictions):
         whole = [(record, predictions[record["id"]]) for record in records if "refused" not in predictions[record["id"]]]
         self.refused = len(records) - len(whole)
-        self.time = [said["seconds"] / record["seconds"] - 1 for record, said in whole if record.get("counts_time") and said["seconds"]]
-        self.inside = [said["interval_seconds"][0] <= record["seconds"] <= said["interval_seconds"][1] for record, said in whole if record.get("counts_time") and "interval_seconds" in said]
-        self.memory = [said[record["memory_kind"] + "_bytes"] / record["bytes"] - 1 for record, said in whole if "memory_kind" in record]
+        timed = [(record, said[record.get("time_kind", "") + "seconds"], said) for record, said in whole if record.get("counts_time")]
+        self.time = [predicted / record["seconds"] - 1 for record, predicted, _ in timed if predicted]
+        self.inside = [said["interval_seconds"][0] <= record["seconds"] <= said["interval_seconds"][1] for record, _, said in timed if "interval_seconds" in said]
+        held = [(record, said[record["memory_kind"] + "_bytes"]) for record, said in whole if "memory_kind" in record]
+        self.memory = [predicted / record["bytes"] - 1 for record, predicted in held if predicted]
         self.fits = [said["fits"] for record, said in whole if record.get("counts_fit")]
 
 
@@ -104,7 +107,7 @@ def section(all_of, today):
     records, frozen = [*all_of.records, *shared], {**all_of.frozen, **shared_frozen}
     commits = sorted({all_of.frozen[record["id"]]["commit"] for record in all_of.records})
     return ["## Fine-tuning and RL", "",
-            f"{len(records)} published runs (tests/accuracy/post): sft trains all weights, lora adapters, qlora adapters of\nweights in 4 bits, grpo is a step of RL. Their predictions were frozen at commit {', '.join(commits)}, before they were used:", "",
+            f"{len(records)} published runs (tests/accuracy/post): sft trains all weights, lora adapters, qlora adapters of\nweights in 4 bits, grpo is a step of RL, kv the cache that an engine of RL keeps for keys and values, sync the seconds in which\nnew weights reach it. Their predictions were frozen at commit {', '.join(commits)}, before they were used:", "",
             *table(records, frozen), "", "The same runs, predicted by the commit above:", "", *table(records, today), "",
             f"Left out are {sum(line['rows'] for line in left_out())} rows that were collected with them, by kind and by what the source states, never by result:", "", *left_out_table(left_out()), ""]
 

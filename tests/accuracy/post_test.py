@@ -38,11 +38,20 @@ class Tables(unittest.TestCase):
 
     def test_a_step_of_rl_has_no_interval(self):
         figures = post.figures_of({"step_seconds": 12.0, "fits": True})
-        self.assertEqual(figures, {"seconds": 12.0, "fits": True})
+        self.assertEqual(figures, {"seconds": 12.0, "fits": True, "sync_seconds": None, "cache_bytes": None})
         records = [record("a", job="grpo", seconds=10.0, counts_time=True, counts_fit=True), record("b", job="grpo", seconds=10.0, counts_time=True, counts_fit=True)]
         errors = post.Errors(records, {"a": figures, "b": post.figures_of({"step_seconds": None, "fits": False})})
         self.assertEqual([round(each, 6) for each in errors.time], [0.2])
         self.assertEqual((errors.inside, errors.fits), ([], [True, False]))
+
+    def test_cache_and_weight_sync_of_rl_count_by_themselves(self):
+        figures = post.figures_of({"step_seconds": 12.0, "fits": True, "weight_sync_seconds": 3.0, "kv_bytes": 33})
+        none = post.figures_of({"step_seconds": None, "fits": False, "weight_sync_seconds": 0, "kv_bytes": 0})
+        sync, cache = {"seconds": 4.0, "time_kind": "sync_", "counts_time": True}, {"bytes": 30, "memory_kind": "cache", "counts_fit": True}
+        errors = post.Errors([record("a", job="sync", **sync), record("b", job="sync", **sync), record("c", job="kv", **cache), record("d", job="kv", **cache)],
+                             {"a": figures, "b": none, "c": figures, "d": none})
+        self.assertEqual(([round(each, 6) for each in errors.time], [round(each, 6) for each in errors.memory]), ([-0.25], [0.1]))
+        self.assertEqual(errors.fits, [True, False])
 
     def test_jobs_come_before_their_stacks(self):
         records = [record("a", seconds=10.0, counts_time=True), record("b", stack="prime-rl", seconds=10.0, counts_time=True), record("c", job="lora")]
@@ -65,7 +74,7 @@ class Tables(unittest.TestCase):
 class Records(unittest.TestCase):
     def test_every_record_names_what_it_counts(self):
         for one in blind.Records(post.FOLDER).records:
-            self.assertIn(one["job"], ("sft", "lora", "qlora", "grpo"))
+            self.assertIn(one["job"], ("sft", "lora", "qlora", "grpo", "kv", "sync"))
             self.assertEqual("seconds" in one, bool(one.get("counts_time")), one["id"])
             self.assertEqual("bytes" in one, "memory_kind" in one, one["id"])
             self.assertTrue(one.get("counts_time") or "bytes" in one, one["id"])

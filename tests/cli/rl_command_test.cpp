@@ -45,6 +45,15 @@ TEST(Rl, GraphsAreOfTheSizesThatVllmCaptures) {
     EXPECT_EQ(bytes(""), bytes(",sequences=256"));
 }
 
+TEST(Rl, ASamplerThatSortsLeavesLessToTheCache) {
+    const auto answer = [](const std::string& more) { return planned("--role rollout=gpus=8,tp=1,sequences=1024" + more); };
+    const Json selects = answer(""), sorts = answer(",sampler=sorts");
+    EXPECT_EQ(selects["kv_bytes"].get<std::int64_t>() - sorts["kv_bytes"].get<std::int64_t>(),
+              sorts["roles"]["rollout"]["engine"]["activation_bytes"].get<std::int64_t>() -
+                  selects["roles"]["rollout"]["engine"]["activation_bytes"].get<std::int64_t>());
+    EXPECT_LT(sorts["kv_bytes"], selects["kv_bytes"]);
+}
+
 TEST(Rl, AnEngineThatKeepsItsWeightsMovesThemBothWays) {
     const Json dropped = planned("--role rollout=tp=4"), kept = planned("--role rollout=tp=4,sleep=1");
     EXPECT_EQ(kept["offload_bytes"].get<std::int64_t>() - dropped["offload_bytes"].get<std::int64_t>(),
@@ -101,6 +110,7 @@ TEST(Rl, BadInputIsRefused) {
     expect_refused(kJob + "--role rollout=utilisation=1", "did you mean utilization?");
     expect_refused(kJob + "--role rollout=utilization=1.5", "is no share of a card");
     expect_refused(kJob + "--role rollout=kv_bytes=abc", "is no size");
+    expect_refused(kJob + "--role rollout=sampler=fast", "use selects or sorts");
     expect_refused(kJob + "--role rollout=sleep=3", "is no level");
     expect_refused(kJob + "--role rollout=tp=2,tp=4", "--role rollout: tp is given twice; give it once");
     expect_refused(kJob + "--role reference=none,gpus=2", "none has no keys");
